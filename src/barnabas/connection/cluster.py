@@ -11,7 +11,7 @@ __all__ = ["Broker", "ClusterView", "PartitionView", "TopicView", "brokers_of", 
 
 
 class Broker(NamedTuple):
-    """A broker as Metadata advertises it."""
+    """A broker in a Metadata response."""
 
     node_id: BrokerId
     host: str
@@ -29,7 +29,7 @@ class Endpoint(Protocol):
 
 
 class PartitionView(NamedTuple):
-    """A partition as Metadata shows it; leader -1 means none."""
+    """A partition in a Metadata response; the leader is -1 if there is none."""
 
     partition: int
     leader: BrokerId
@@ -41,7 +41,7 @@ class PartitionView(NamedTuple):
 
 
 class TopicView(NamedTuple):
-    """A topic as Metadata shows it."""
+    """A topic in a Metadata response."""
 
     name: str
     topic_id: UUID
@@ -50,12 +50,12 @@ class TopicView(NamedTuple):
     partitions: dict[int, PartitionView]
 
     def in_order(self) -> list[PartitionView]:
-        """Returns the partitions by number."""
+        """Returns the partitions in the order of their numbers."""
         return [self.partitions[index] for index in sorted(self.partitions)]
 
 
 class ClusterView(NamedTuple):
-    """One Metadata answer, with the topics known from earlier ones."""
+    """The cluster by the last Metadata response, with the topics that are known from earlier responses."""
 
     cluster_id: str | None
     controller_id: int

@@ -1,4 +1,4 @@
-"""The coordinators of groups and transactional ids: looked up when one is needed, known until it moves."""
+"""Finds the coordinators of groups and transactional ids."""
 
 from typing import Any
 
@@ -12,14 +12,14 @@ __all__ = ["Coordinators"]
 
 
 class Coordinators:
-    """Knows the coordinators that were looked up, and holds back the requests whose coordinator is unknown."""
+    """Keeps the coordinators that were found, and holds back the requests whose coordinator is unknown."""
 
     def __init__(self, sender: RequestSender, metadata: Metadata) -> None:
         self._sender = sender
         self._metadata = metadata
         self._node_ids: dict[Coordinator, int] = {}
         self._unsent: dict[Coordinator, list[ClientRequest]] = {}
-        """By the coordinator that is being looked up."""
+        """The requests that are held back, by the coordinator that is being looked up."""
 
     def clear(self) -> None:
         self._node_ids.clear()
@@ -30,11 +30,11 @@ class Coordinators:
         return node_id if node_id in self._metadata.cluster.brokers else None
 
     def forget(self, coordinator: Coordinator) -> None:
-        """Has the coordinator looked up again for the next request."""
+        """Drops the coordinator, so that the next request looks it up again."""
         self._node_ids.pop(coordinator, None)
 
     def look_up(self, coordinator: Coordinator, request: ClientRequest) -> None:
-        """Finds the coordinator, and sends it the request then."""
+        """Finds the coordinator, and then sends it the request."""
         unsent = self._unsent.setdefault(coordinator, [])
         unsent.append(request)
         if len(unsent) > 1:

@@ -1,4 +1,4 @@
-"""Flows: coroutines that await promises, so the same code serves threads and event loops."""
+"""Runs flows: coroutines that await promises, so that the same code serves threads and event loops."""
 
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def settle(flow: Coroutine[Promise[Any], None, T]) -> Promise[T]:
-    """Runs a flow up to its first unsettled promise, and on from there when that is settled."""
+    """Runs a flow up to its first unsettled promise, and continues when that promise is settled."""
     settled: Promise[T] = Promise()
 
     def go_on(_: object = None) -> None:
@@ -24,7 +24,7 @@ def settle(flow: Coroutine[Promise[Any], None, T]) -> Promise[T]:
             except Exception as error:
                 settled.fail(error)
                 return
-            except BaseException as error:  # Ctrl-C in the middle of it: those who wait must not wait for ever
+            except BaseException as error:  # Ctrl-C interrupts the flow: its callers must not wait for ever
                 settled.fail(error)
                 raise
             if not awaited.done:
@@ -36,7 +36,7 @@ def settle(flow: Coroutine[Promise[Any], None, T]) -> Promise[T]:
 
 
 def result_of(flow: Coroutine[Any, Any, T]) -> T:
-    """Runs a flow to its end in one step: in the synchronous clients what it awaits blocks the thread."""
+    """Runs a flow of a synchronous client to its end in one step: its waits block the thread."""
     try:
         flow.send(None)
     except StopIteration as end:

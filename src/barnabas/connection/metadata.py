@@ -1,7 +1,7 @@
-"""The metadata of a cluster as far as a client knows it, and the topics whose metadata is kept fresh.
+"""The metadata of a cluster that a client has got, and the topics whose metadata is kept fresh.
 
-A response may be older than what is known (any broker gives it): a partition keeps its leader when the response's
-leader epoch is lower, unless the topic was deleted and created again (it has another topic id).
+Any broker answers Metadata requests, so a response may be older than the known metadata: a partition keeps its leader
+if the response has a lower leader epoch, unless the topic was deleted and created again (it has another topic id).
 """
 
 from collections.abc import Iterable
@@ -21,23 +21,23 @@ NO_BROKER: Final = BrokerId(-1)
 
 
 class Metadata:
-    """The cluster by the last responses. `version` counts the updates."""
+    """The cluster that the last responses describe. `version` counts the updates."""
 
     def __init__(self, *, max_age_s: float = 300.0, allow_auto_topic_creation: bool = True) -> None:
         self.cluster = ClusterView(None, -1, {}, {})
         self.version = 0
         self.allow_auto_topic_creation = allow_auto_topic_creation
         self.all_topics = False
-        """Ask for every topic of the cluster, as a subscription to a pattern needs."""
+        """Whether every topic of the cluster is requested, as a subscription to a pattern needs."""
         self.has_all_topics = False
-        """Whether the last response has every topic of the cluster."""
+        """Whether the last response had every topic of the cluster."""
         self.update_requested = True
-        """Something is known to be wrong or missing: the next update is needed soon."""
+        """Whether metadata is known to be wrong or missing, so that an update is needed soon."""
         self._max_age_s = max_age_s
         self._updated_at = float("-inf")
         self._topics: dict[str, None] = {}
         self._new: set[str] = set()
-        """Topics that no request has asked for yet."""
+        """The topics that no request has contained yet."""
         self._names: dict[UUID, str] = {}
         self._id_bytes: dict[str, bytes] = {}
 
@@ -72,12 +72,12 @@ class Metadata:
         return bool(self._new)
 
     def expires_at(self) -> float:
-        """When its age alone makes an update due."""
+        """Returns when the metadata is so old that an update is due."""
         return self._updated_at + self._max_age_s
 
     def request(self, now: float) -> tuple[MetadataRequest, frozenset[str] | None]:
-        """The request to send, and the topics it asks for (None: all). While the rest is fresh, new topics are
-        asked for alone."""
+        """Returns the next request and its topics (None: all). While the metadata is fresh, the request contains the
+        new topics only."""
         asked: frozenset[str] | None
         if self.all_topics:
             asked = None
@@ -93,7 +93,7 @@ class Metadata:
     # --- updates ----------------------------------------------------------------------------------------------------
 
     def update(self, response: MetadataResponse, asked: frozenset[str] | None, now: float) -> None:
-        """Takes over a response. Topics that were asked for and are not in it do not exist any more."""
+        """Takes over a response. Requested topics that the response lacks do not exist any more."""
         known = {name: topic for name, topic in self.cluster.topics.items() if asked is not None and name not in asked}
         for answer in response.topics:
             if not answer.name:
@@ -122,7 +122,7 @@ class Metadata:
         return topic._replace(partitions=partitions)
 
     def add_broker(self, broker: Broker) -> None:
-        """Takes over a broker's address from another response than Metadata."""
+        """Adds a broker whose address came in another response than Metadata."""
         known = self.cluster.brokers.get(broker.node_id)
         if known is None or (known.host, known.port) != (broker.host, broker.port):
             self.cluster = self.cluster._replace(brokers=self.cluster.brokers | {broker.node_id: broker})
@@ -130,7 +130,7 @@ class Metadata:
     def update_leader(
         self, topic_partition: TopicPartition, leader: int, leader_epoch: int, broker: Broker | None = None
     ) -> bool:
-        """Takes over the leader that a Produce or Fetch response names (KIP-951); returns whether it is a new one."""
+        """Takes over the leader that a Produce or Fetch response names (KIP-951). Returns whether the leader is new."""
         if broker is not None:
             self.add_broker(broker)
         known = self.partition(topic_partition)
@@ -143,7 +143,7 @@ class Metadata:
         return True
 
     def rebootstrap(self) -> None:
-        """Forgets the brokers, so that the bootstrap addresses are used again; topics stay until the next response."""
+        """Drops the brokers, so that the bootstrap addresses are used again; topics stay until the next response."""
         self.cluster = self.cluster._replace(brokers={})
         self.update_requested = True
 
@@ -164,7 +164,7 @@ class Metadata:
         return NO_BROKER if partition is None or partition.leader not in self.cluster.brokers else partition.leader
 
     def topic_id(self, name: str) -> UUID:
-        """Returns the zero id if none is known."""
+        """Returns the topic's id, the zero id if it is unknown."""
         topic = self.cluster.topics.get(name)
         return ZERO_ID if topic is None else topic.topic_id
 
@@ -175,7 +175,7 @@ class Metadata:
         return self._names.get(topic_id)
 
     def topic_error(self, name: str) -> KafkaError:
-        """Returns why a topic cannot be used."""
+        """Returns the reason why a topic cannot be used."""
         topic = self.cluster.topics.get(name)
         if topic is None or topic.error_code == UnknownTopicOrPartition.code:
             return TopicNotFound(f"topic {name!r} does not exist")
@@ -185,7 +185,7 @@ class Metadata:
         return LeaderNotAvailable(f"topic {name!r} has a partition without a leader")
 
     def partition_error(self, topic_partition: TopicPartition) -> KafkaError:
-        """Returns why a partition is not known."""
+        """Returns the reason why a partition is unknown."""
         name, number = topic_partition
         topic = self.topic(name)
         if topic is None:

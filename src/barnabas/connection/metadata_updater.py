@@ -1,4 +1,4 @@
-"""Keeps metadata fresh: when to ask for it, and who waits for the response."""
+"""Sends the Metadata requests of a network client, and settles the promises of the callers that wait for a response."""
 
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
@@ -21,11 +21,11 @@ from barnabas.errors import (
 __all__ = ["HOPELESS", "MetadataClient", "MetadataUpdater"]
 
 HOPELESS: Final = (SaslAuthenticationFailed, UnsupportedSaslMechanism, BrokerUnreachable)
-"""Wrong credentials, wrong addresses: waiting does not help."""
+"""The errors after which further attempts are useless: wrong credentials, wrong addresses."""
 
 
 class MetadataClient(RequestSender, Protocol):
-    """What the updater needs of the network client."""
+    """The part of the network client that the updater uses."""
 
     now: float
     timers: Timers
@@ -37,24 +37,25 @@ class MetadataClient(RequestSender, Protocol):
 
 
 class MetadataUpdater:
-    """Sends the Metadata requests of a network client."""
+    """Decides when metadata is updated, and sends the requests."""
 
     def __init__(self, client: MetadataClient, metadata: Metadata, now: float) -> None:
         self.active = False
-        """Whether anything was ever asked of the network client."""
+        """Whether a component has used the network client; before that, no metadata is requested."""
         self._client = client
         self._metadata = metadata
         self._in_flight = False
         self._failures = 0
         self._failing_since = NEVER
-        """When the first request since the last update was sent."""
+        """The time of the first request since the last update."""
         self._not_before = now
         self._waiters: list[Promise[None]] = []
         self._topics: list[tuple[str, Promise[TopicView]]] = []
-        """Topics that somebody waits for."""
+        """Callers that wait for a topic."""
 
     def next_update_at(self, now: float) -> float:
-        """Returns when to ask: at once for new topics, after a pause if an update is requested, else at an age."""
+        """Returns when to send a request: at once for new topics, after the backoff if an update is requested, else
+        when the metadata expires."""
         if not self.active or self._in_flight:
             return NEVER
         metadata = self._metadata
@@ -64,15 +65,15 @@ class MetadataUpdater:
         return self._not_before if has_new or metadata.update_requested else metadata.expires_at()
 
     def has_failed_for(self, seconds: float) -> bool:
-        """Whether there was no update for so long, though it was asked for."""
+        """Whether all updates that were requested in the last `seconds` have failed."""
         return self._failures > 0 and not self._in_flight and self._failing_since + seconds <= self._client.now
 
     def restart(self) -> None:
-        """Counts the time without an update anew: the client begins again from the bootstrap addresses."""
+        """Restarts the time that `has_failed_for` measures: the client begins again from the bootstrap addresses."""
         self._failing_since = NEVER
 
     def close(self, error: Error) -> None:
-        """Fails all who wait, and sends nothing more."""
+        """Fails every promise, and sends no further request."""
         self._in_flight = True
         for _, topic in self._topics:
             topic.fail(error)
@@ -84,7 +85,7 @@ class MetadataUpdater:
         self._metadata.add_topics(topics)
 
     def refresh(self) -> Promise[None]:
-        """Requests an update. The promise is settled with a response that was asked for after this call."""
+        """Requests an update. The promise is settled by the response to a request that is sent after this call."""
         self.active = True
         self._metadata.request_update()
         promise: Promise[None] = Promise()
@@ -92,10 +93,10 @@ class MetadataUpdater:
         return promise
 
     def topic(self, name: str, timeout_s: float) -> Promise[TopicView]:
-        """Returns the topic, asked for if need be; it may have partitions without a leader.
+        """Returns the topic, which is requested if it is unknown. Its partitions may lack leaders.
 
-        Fails at once with what no waiting mends (InvalidTopic, TopicAuthorizationFailed); with TopicNotFound or the
-        reason for silence when the time is over.
+        The promise fails at once with an error that is not retriable (InvalidTopic, TopicAuthorizationFailed). After
+        `timeout_s` it fails with TopicNotFound, or with OperationTimedOut if no broker has answered.
         """
         self.add_topics([name])
         promise: Promise[TopicView] = Promise()
@@ -118,7 +119,7 @@ class MetadataUpdater:
         return promise
 
     def send_request(self) -> None:
-        """Asks any broker for all topics that are due."""
+        """Sends a Metadata request for all topics that are due to any broker."""
         client, metadata = self._client, self._metadata
         request, asked = metadata.request(client.now)
         waiters, self._waiters = self._waiters, []

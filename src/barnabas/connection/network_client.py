@@ -1,9 +1,9 @@
 """The network client of a producer, consumer or administrator: sends requests to brokers, keeps metadata, runs timers.
 
-The client does no I/O. A driver tells its `connections` what happened (`connected`, `received`, `lost`), calls
-`advance`, and does what the connections ask for (`take_connects`, `take_output`, `take_closes`); `next_deadline` says
-when to call `advance` again. Producer and consumer are components: `advance` gives each its turn after whatever
-happened. Requests end in callbacks, which are called from inside these methods; they may send further requests.
+The client does no I/O. A driver reports events to its `connections` (`connected`, `received`, `lost`), calls `advance`,
+and does the I/O that the connections ask for (`take_connects`, `take_output`, `take_closes`); `next_deadline` says when
+to call `advance` again. Producer and consumer are components: `advance` gives each its turn after every event. Requests
+end in callbacks, which are called from inside these methods; they may send further requests.
 """
 
 import random
@@ -54,7 +54,7 @@ __all__ = [
 
 ATTEMPTS_KEPT: Final = 20
 REPORT_AFTER_S: Final = 3.0
-"""How long requests wait for any broker before the user is told: a restart takes less."""
+"""The time that requests wait for any broker before the user gets a report; a broker's restart takes less."""
 
 
 class NetworkClientSettings(NamedTuple):
@@ -66,39 +66,40 @@ class NetworkClientSettings(NamedTuple):
     retry_backoff_max_s: float = 1.0
     metadata_max_age_s: float = 300.0
     rebootstrap: bool = True
-    """Try the bootstrap addresses again when no known broker can be reached (KIP-899)."""
+    """Whether the bootstrap addresses are tried again when no known broker can be reached (KIP-899)."""
     rebootstrap_trigger_s: float = 300.0
-    """Begin again from them, too, when known brokers gave no metadata for so long (KIP-1102)."""
+    """The time without metadata from known brokers after which the bootstrap addresses are tried again (KIP-1102)."""
     allow_auto_topic_creation: bool = True
     bootstrap_timeout_s: float = NEVER
-    """How long to try the bootstrap addresses, each of them once at least, until a first broker is reached."""
+    """The time to reach a first broker. Each bootstrap address is tried once at least."""
     on_unreachable: Callable[[BrokerUnreachable], None] | None = None
-    """Called, as the application's callbacks are, once for each time in which no broker can be reached for seconds."""
+    """The application's callback for each period of more than REPORT_AFTER_S in which no broker can be reached."""
 
 
 class Component(Protocol):
-    """A state machine that lives on the network client."""
+    """A state machine that uses the network client: a producer or a consumer."""
 
     def advance(self, now: float) -> None:
-        """Does what can be done now. Called after everything that happens."""
+        """Does the work that is due. Called after every event."""
 
     def next_deadline(self) -> float:
-        """Returns when to call `advance` even if nothing happens."""
+        """Returns when to call `advance` even without an event."""
 
 
 def _takes_any_request(node: NodeConnection) -> bool:
-    """Whether requests to any broker may go there, and do not wait behind one that a broker holds. A coordinator may
-    hold a JoinGroup for minutes."""
+    """Whether the connection may carry requests to any broker. A connection whose requests a broker may hold does not:
+    a coordinator may hold a JoinGroup for minutes."""
     return node.ready and (node.role == 0 or (node.role == COORDINATOR_ROLE and not node.in_flight))
 
 
 class NetworkClient:
-    """Sends requests. Not for use by several threads at once; the drivers see to that."""
+    """Sends requests. Only one thread at a time may use a network client; the drivers ensure that."""
 
     def __init__(self, settings: NetworkClientSettings, now: float, rng: random.Random | None = None) -> None:
         self.settings = settings
         self.now = now
-        """Drivers set it before each call into the network client, its connections or its components."""
+        """The current time. Drivers set it before each call of the network client, its connections or its
+        components."""
         self.closed = False
         self.metadata = Metadata(
             max_age_s=settings.metadata_max_age_s, allow_auto_topic_creation=settings.allow_auto_topic_creation
@@ -106,25 +107,25 @@ class NetworkClient:
         self.timers = Timers()
         self.components: list[Component] = []
         self.on_metadata: list[Callable[[], None]] = []
-        """Called after each update of the metadata."""
+        """The listeners that are called after each update of the metadata."""
         self.completions: deque[Callable[[], None]] = deque()
-        """Calls into the application that are due; the driver makes them, in order, when the client is at rest."""
+        """Callbacks of the application that are due; the driver calls them, in order, after its turn."""
         self._rng = rng or random.Random()
         self.connections = ClusterConnections(
             settings.connection, on_ready=self._connection_ready, on_lost=self._connection_lost, rng=self._rng
         )
         self._unsent: list[ClientRequest] = []
-        """Requests to any broker, while none is ready."""
+        """Requests to any broker that wait for a ready connection."""
         self._ever_connected = False
         self._unsent_since = now
         self._unreached: set[int] = set()
-        """Node ids that were tried in vain since then."""
+        """The ids of the nodes whose connections failed since a connection was ready last."""
         self._attempts: list[Attempt] = []
-        """Attempts to connect that failed since a connection was ready last."""
+        """The attempts to connect that failed since a connection was ready last."""
         self._report_at = NEVER
-        """When the user is told that no broker is reachable."""
+        """The time of the report that no broker is reachable."""
         self._reported = False
-        """Whether the user was told, since a connection was ready last."""
+        """Whether the report was made since a connection was ready last."""
         self._metadata_updater = MetadataUpdater(self, self.metadata, now)
         self._coordinators = Coordinators(self, self.metadata)
         self._features: dict[str, int] = {}
@@ -150,7 +151,7 @@ class NetworkClient:
             node_id, role = self.metadata.cluster.controller_id, 0
         else:
             if target is CONTROLLER:
-                self.metadata.request_update()  # brokers pass on what is the controller's, or say NOT_CONTROLLER
+                self.metadata.request_update()  # a broker forwards the request, or answers NOT_CONTROLLER
             self._send_to_any(request)
             return
         broker = self.metadata.cluster.brokers.get(node_id)
@@ -163,8 +164,8 @@ class NetworkClient:
         self.connections.open(node, self.now).send(request, self.now)
 
     def ready(self, target: Node) -> bool:
-        """Whether a request would leave at once. If not, a connection is opened, or what is in the way waited for: the
-        backoff, a quota, a socket that is full."""
+        """Whether a request would be written at once. Otherwise the client opens a connection, or the request would
+        wait for the backoff, a quota or a full socket."""
         broker = self.metadata.cluster.brokers.get(target.node_id)
         if broker is None:
             self.metadata.request_update()
@@ -175,7 +176,8 @@ class NetworkClient:
 
     @property
     def has_in_flight_requests(self) -> bool:
-        """Whether a socket may become ready: a request is in flight on it, it is being opened, or it was full."""
+        """Whether a socket may become ready: a request is in flight on the socket, it is being opened, or it was
+        full."""
         return self.connections.has_in_flight_requests
 
     def _send_to_any(self, request: ClientRequest) -> None:
@@ -193,7 +195,7 @@ class NetworkClient:
         self._connect_to_any()
 
     def _connect_to_any(self) -> None:
-        """Opens a connection to one broker at a time: to known ones first, then to the bootstrap addresses."""
+        """Opens a connection to one broker at a time: to known brokers first, then to the bootstrap addresses."""
         if not self._unsent or any(node.number and not node.ready for node in self.connections if node.role == 0):
             return
         brokers = [(broker.node_id, broker.host, broker.port) for broker in self.metadata.cluster.brokers.values()]
@@ -211,7 +213,7 @@ class NetworkClient:
         ):
             self._fail_unsent(self.unreachable())
             return
-        # the first whose backoff is over, else the one whose backoff ends first
+        # the first node whose backoff is over, else the node whose backoff ends first
         self.connections.open(min(nodes, key=lambda node: max(node.backoff_until, self.now)), self.now)
 
     def _fail_unsent(self, error: Error) -> None:
@@ -241,13 +243,13 @@ class NetworkClient:
         return node_id is not None and (node is None or node.ready or not node.failures)
 
     def forget_coordinator(self, target: Coordinator) -> None:
-        """Has the coordinator looked up again for the next request."""
+        """Drops the coordinator, so that the next request looks it up again."""
         self._coordinators.forget(target)
 
     # --- features ---------------------------------------------------------------------------------------------------
 
     def feature(self, name: str) -> int:
-        """Returns the finalized level of a feature, by the last response that had it; 0 without it."""
+        """Returns the finalized level of a feature in the last response that had the feature, 0 without one."""
         return self._features.get(name, 0)
 
     # --- metadata ---------------------------------------------------------------------------------------------------
@@ -257,11 +259,11 @@ class NetworkClient:
         self._metadata_updater.add_topics(topics)
 
     def refresh_metadata(self) -> Promise[None]:
-        """Requests an update. The promise is settled with a response that was asked for after this call."""
+        """Requests an update. The promise is settled by the response to a request that is sent after this call."""
         return self._metadata_updater.refresh()
 
     def topic(self, name: str, timeout_s: float) -> Promise[TopicView]:
-        """Returns the topic, asked for if need be; see `MetadataUpdater.topic`."""
+        """Returns the topic, which is requested if it is unknown; see `MetadataUpdater.topic`."""
         return self._metadata_updater.topic(name, timeout_s)
 
     def metadata_updated(self) -> None:
@@ -314,7 +316,7 @@ class NetworkClient:
             self._fail_unsent(error)  # wrong credentials are wrong at every broker
 
     def advance(self, now: float) -> None:
-        """Does what is due. The driver calls it after everything that happens, and at the deadline."""
+        """Does the work that is due. The driver calls this after every event, and at `next_deadline`."""
         self.now = now = max(now, self.now)
         self.timers.run(now)
         self.connections.advance(now)
@@ -344,7 +346,7 @@ class NetworkClient:
                 request.done(None, ConnectionLost(str(unreachable), unreachable.attempts))
 
     def next_deadline(self) -> float:
-        """Returns when `advance` has something to do even if nothing happens."""
+        """Returns when to call `advance` even without an event."""
         due: float = min(
             self.timers.next_deadline(),
             self.connections.next_deadline(),
@@ -368,5 +370,5 @@ class NetworkClient:
         self._metadata_updater.close(error)
 
     def reset(self, error: ClientError) -> None:
-        """Drops every connection; what was in flight fails with `error` and may be sent again."""
+        """Drops every connection. Requests in flight fail with `error` and may be sent again."""
         self.connections.drop_all(error)

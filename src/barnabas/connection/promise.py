@@ -1,4 +1,4 @@
-"""Results that come later, without threads and event loops: each driver waits for them in its own way."""
+"""Promises of results that come later, without threads and event loops: each driver waits for them in its own way."""
 
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
@@ -20,7 +20,8 @@ class Promise(Generic[T]):
         self._callbacks: list[Callable[[Promise[T]], None]] = []
 
     def resolve(self, value: T) -> None:
-        """Does nothing if the promise is settled already: a response may come after its deadline."""
+        """Settles the promise with a value. Does nothing if it is settled already: a response may come after its
+        deadline."""
         if not self.done:
             self._value = value
             self._settle()
@@ -37,7 +38,7 @@ class Promise(Generic[T]):
             callback(self)
 
     def on_done(self, callback: "Callable[[Promise[T]], None]") -> None:
-        """Calls it when the promise is settled, or at once if it is."""
+        """Calls `callback` when the promise is settled, or at once if it is already."""
         if self.done:
             callback(self)
         else:
@@ -50,7 +51,7 @@ class Promise(Generic[T]):
         return settled
 
     def __await__(self) -> "Generator[Promise[T], None, T]":
-        """For flows (see `settle`), not for coroutines of an event loop."""
+        """Waits for the result in a flow (see `settle`), not in a coroutine of an event loop."""
         if not self.done:
             yield self
         return self.result()

@@ -1,4 +1,4 @@
-"""The one retry policy of the clients: what is retried, how long the pauses are, and when an operation is given up."""
+"""The retry policy of the clients: which errors are retried, after which pauses, and until when."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -40,17 +40,17 @@ V = TypeVar("V")
 
 ATTEMPTS_KEPT: Final = 20
 CONCURRENT_TRANSACTIONS_BACKOFF_S: Final = 0.02
-"""The first pause after CONCURRENT_TRANSACTIONS: the markers of the transaction before are written in milliseconds."""
+"""The first pause after CONCURRENT_TRANSACTIONS: the last transaction's markers are written within milliseconds."""
 
 Answer = tuple[K, KafkaError | int, V]
-"""(item, its error or error code, its result)."""
+"""An item, its error or error code, and its result."""
 Check = Callable[[Any], Error | int | None]
-"""Takes the error or the error code out of a response."""
+"""Returns the error or the error code of a response."""
 
 
 class RequestBuilder(NamedTuple):
-    """A request, or its class and `build` for the version that a broker speaks. It is not sent to a broker that speaks
-    none of the versions from `at_least` to `at_most`."""
+    """A request, or its class and `build`, which makes it for the broker's version. The request is not sent to a broker
+    that speaks none of the versions from `at_least` to `at_most`."""
 
     request: Request | type[Request]
     build: Build | None = None
@@ -59,7 +59,7 @@ class RequestBuilder(NamedTuple):
 
 
 class Results(Generic[K, V]):
-    """The items of an operation: which are pending (and why they failed last), which succeeded, which failed."""
+    """The items of an operation: pending (with their last errors), succeeded and failed."""
 
     def __init__(self, items: Iterable[K]) -> None:
         self.pending: dict[K, Error | None] = dict.fromkeys(items)
@@ -75,7 +75,7 @@ class Results(Generic[K, V]):
 
 
 def find_target_again(client: NetworkClient, target: Target, error: Error) -> None:
-    """Makes the client look up the coordinator or the controller anew, if `error` may mean that it has moved."""
+    """Makes the client look up the coordinator or the controller again, if `error` may mean that it has moved."""
     if isinstance(target, Coordinator):
         if isinstance(error, ConnectionLost | NotCoordinator | CoordinatorNotAvailable | RequestTimedOut):
             client.forget_coordinator(target)
@@ -91,7 +91,7 @@ def send_with_retries(
     timeout_s: float,
     check: Check | None = None,
 ) -> Promise[Any]:
-    """Returns the response, which is asked for as `Retry.send` does."""
+    """Sends a request by `Retry.send` with a policy of its own, and returns the response."""
     return settle(Retry(client, timeout_s=timeout_s).send(request, target, check))
 
 
@@ -113,9 +113,9 @@ class Retry:
     ) -> None:
         self.client = client
         self.attempts = [] if attempts is None else attempts
-        """The last attempts that failed, oldest first."""
+        """The last failed attempts, oldest first."""
         self.failures = 0
-        """Attempts that failed since the operation began."""
+        """The number of failed attempts since the operation began."""
         self.retries = retries
         self.timeout_s = timeout_s
         self.deadline = client.now + timeout_s
@@ -133,8 +133,9 @@ class Retry:
         is_retriable: Callable[[KafkaError], bool] = lambda error: error.retriable,
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> Any:
-        """Returns the response. Raises an error that no retry mends, what the operation ends with at its deadline, or
-        the last error when the response is not wanted any more (but never before the attempt in flight has ended)."""
+        """Sends a request until it succeeds, and returns the response. Raises an error that is not retriable, the error
+        of `given_up` at the deadline, or the last error when the response is not wanted any more (but never before the
+        attempt in flight has ended)."""
         while True:
             try:
                 return await self.send_once(request, target, check)
@@ -147,14 +148,14 @@ class Retry:
                     raise
 
     def send_once(self, request: Request | RequestBuilder, target: Target, check: Check | None = None) -> Promise[Any]:
-        """Makes one attempt, which ends at the deadline with OperationTimedOut, and keeps a note of its failure."""
+        """Makes one attempt, and notes its failure. At the deadline the attempt fails with OperationTimedOut."""
         promise: Promise[Any] = Promise()
         builder = request if isinstance(request, RequestBuilder) else RequestBuilder(request)
 
         def done(response: Any, error: Error | None) -> None:
             try:
                 found = check(response) if error is None and check is not None else error
-            except Exception as mistake:  # the caller's, not the driver's
+            except Exception as mistake:  # of the caller: it must not end the driver
                 promise.fail(mistake)
                 return
             if not found:
@@ -182,8 +183,9 @@ class Retry:
         on_success: Callable[[K, V], None] = lambda item, value: None,
         ends_with_first_failure: bool = False,
     ) -> None:
-        """Sends each pending item to its target until it has succeeded or failed; None stands for a target that is not
-        known before the next metadata. Items of one target share a request, whose response `answers` reads."""
+        """Sends each pending item to its target until the item has succeeded or failed. Items of one target share a
+        request, and `answers` reads its response. `target_of` returns None for a target that the next metadata may
+        show."""
 
         def take(response: Promise[Any], items: list[K], target: Target) -> None:
             try:
@@ -262,7 +264,7 @@ class Retry:
     # --- time -------------------------------------------------------------------------------------------------------
 
     async def pause(self, error: Error) -> None:
-        """Waits after a failed attempt, longer after each. Raises what the operation ends with if no time is left."""
+        """Waits after a failed attempt, longer after each. Raises the error of `given_up` if no time is left."""
         self.failures += 1
         backoff_s = self.client.backoff_s(self.failures)
         if isinstance(error, ConcurrentTransactions):
@@ -278,15 +280,15 @@ class Retry:
         return slept
 
     def end_at_deadline(self, promise: Promise[V]) -> Promise[V]:
-        """Fails the promise with what the operation ends with if it is not settled by then."""
+        """Fails the promise with the error of `given_up` if it is not settled at the deadline."""
         if self.deadline < NEVER and not promise.done:
             timer = self.client.at(self.deadline, lambda: promise.fail(self.given_up(self._last_error)))
             promise.on_done(lambda _: timer.cancel())
         return promise
 
     async def refresh_metadata(self) -> None:
-        """Waits for metadata that is asked for after this call. Raises OperationTimedOut, and what no waiting mends:
-        wrong credentials, wrong addresses."""
+        """Waits for metadata that is requested after this call. Raises OperationTimedOut, and errors that are not
+        retriable: wrong credentials, wrong addresses."""
         while True:
             error = await self._refresh_metadata()
             if error is None:
@@ -310,7 +312,8 @@ class Retry:
     # --- errors -----------------------------------------------------------------------------------------------------
 
     def note(self, error: Error, target: Target) -> None:
-        """Keeps a failed attempt for the error of the operation, and has a target that may have moved found again."""
+        """Notes a failed attempt for the error of the operation, and makes the client find a target that may have moved
+        again."""
         self._last_error = error
         if isinstance(error, ClientError):
             new = error.attempts
@@ -321,7 +324,7 @@ class Retry:
         find_target_again(self.client, target, error)
 
     def given_up(self, error: Error | None) -> Error:
-        """Returns what the operation ends with when its time or its attempts are over, given the last failure."""
+        """Returns the error of the operation when its time or its attempts are over, given the last failure."""
         if isinstance(error, KafkaError | OperationTimedOut):
             return error
         attempts = tuple(self.attempts) or self.client.unreachable().attempts

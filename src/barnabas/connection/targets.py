@@ -19,19 +19,19 @@ __all__ = [
 GROUP: Final = 0
 TRANSACTION: Final = 1
 COORDINATOR_ROLE: Final = 1
-"""Coordinators have connections of their own: heartbeats must not wait behind a Fetch that its broker holds."""
+"""The role of connections to coordinators: a heartbeat must not wait behind a Fetch that the broker holds."""
 
 
 class Node(NamedTuple):
-    """A broker. Each role has its own connection to it: 0 for most requests, 1 for coordinators, others for clients
-    whose requests (Fetch) a broker may hold."""
+    """A broker, and the role of the connection to it: 0 for most requests, 1 for coordinators, others for clients whose
+    requests (Fetch) a broker may hold. Each role has a connection of its own."""
 
     node_id: int
     role: int = 0
 
 
 class Coordinator(NamedTuple):
-    """The coordinator of a group (key_type 0) or of a transactional id (1), whichever broker that is."""
+    """The coordinator of a group (key_type 0) or of a transactional id (key_type 1)."""
 
     key: str
     key_type: int = GROUP
@@ -42,7 +42,7 @@ class _Any(NamedTuple):
 
 
 class _Controller(NamedTuple):
-    """The controller by the last metadata."""
+    """The controller that the last metadata names."""
 
 
 ANY: Final = _Any()

@@ -1,4 +1,4 @@
-"""Calls at a time, pauses, and how both are told; the clock is the caller's."""
+"""Timers, backoff, and the text of timeouts. The caller supplies the clock."""
 
 import heapq
 import random
@@ -11,20 +11,21 @@ NEVER: Final = float("inf")
 
 
 def spelled(seconds: float) -> str:
-    """Returns `0.3 s` or `30 s` for a timeout, also for the rest of one that was given."""
+    """Returns the text of a timeout or of the rest of one, such as `0.3 s` or `30 s`."""
     digits = 3 if seconds < 1 else 2 if seconds < 10 else 1
     return f"{round(seconds, digits):.10g} s"
 
 
 def exponential_backoff(failures: int, initial_s: float, max_s: float, rng: random.Random) -> float:
-    """Returns the pause after so many failures in a row: 0 after none, doubled with each, with a fifth of jitter."""
+    """Returns the pause after this number of failures in a row: 0 after none, doubled with each, with 20 % of
+    jitter."""
     if failures <= 0:
         return 0.0
     return min(initial_s * 2.0 ** min(failures - 1, 20), max_s) * rng.uniform(0.8, 1.2)
 
 
 class Timer:
-    """One call at a time. `cancel` may be called at any moment."""
+    """An action at a time. `cancel` may be called at any moment."""
 
     __slots__ = ("action", "when")
 
@@ -37,7 +38,7 @@ class Timer:
 
 
 class Timers:
-    """A heap of timers; those of one time go off in the order in which they were set."""
+    """A heap of timers. Timers of the same time run in the order in which they were set."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Timer]] = []
@@ -50,14 +51,14 @@ class Timers:
         return timer
 
     def next_deadline(self) -> float:
-        """Returns when the next one goes off; NEVER if there is none."""
+        """Returns the time of the next timer, NEVER if there is none."""
         heap = self._heap
         while heap and heap[0][2].action is None:
             heapq.heappop(heap)
         return heap[0][0] if heap else NEVER
 
     def run(self, now: float) -> None:
-        """Calls what is due, also what a call sets for no later than now."""
+        """Runs the actions that are due, also those that an action sets for no later than `now`."""
         while self.next_deadline() <= now:
             timer = heapq.heappop(self._heap)[2]
             action, timer.action = timer.action, None

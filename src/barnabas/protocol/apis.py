@@ -1,7 +1,7 @@
 """The API table: which requests a broker serves, at which versions, and the classes of their messages.
 
-ApiVersions answers from `SERVED`: an API stands here only when all of it works, because clients switch features on by
-that list. Versions are those of Kafka 4.x; lower bounds are Kafka's own (KIP-896).
+ApiVersions answers from `SERVED`: an API is listed only when all of it works, because clients switch features on by
+this list. Versions are those of Kafka 4.x; lower bounds are Kafka's own (KIP-896).
 """
 
 from enum import IntEnum
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class ApiKey(IntEnum):
-    """Kafka's API keys that have a name here."""
+    """The API keys that Barnabas uses by name."""
 
     PRODUCE = 0
     FETCH = 1
@@ -67,7 +67,7 @@ class ApiKey(IntEnum):
 
 
 class VersionRange(NamedTuple):
-    """Inclusive."""
+    """A range of versions, both ends included."""
 
     first: int
     last: int
@@ -115,12 +115,12 @@ SERVED: Final[dict[int, VersionRange]] = {
 }
 
 ADVERTISED_PRODUCE_FIRST: Final = 0
-"""librdkafka reads from the lowest Produce version which compressions work (KAFKA-18659): Kafka says 0, so do we."""
+"""The lowest Produce version in ApiVersions, 0 as in Kafka: librdkafka chooses compressions by it (KAFKA-18659)."""
 
 
 @cache
 def message_classes(api_key: int) -> tuple[type[Request], type[Response]]:
-    """(request class, response class); imports the API's module at its first use. Raises KeyError."""
+    """Returns the request class and the response class, whose module is imported at its first use. Raises KeyError."""
     module_name, request, response = REQUESTS[api_key]
     module = import_module(module_name)
     return cast(type[Request], getattr(module, request)), cast(type[Response], getattr(module, response))
@@ -132,12 +132,13 @@ def is_flexible(api_key: int, version: int) -> bool:
 
 
 def request_header_version(api_key: int, version: int) -> int:
-    """2 with tagged fields, 1 without."""
+    """Returns the header's version: 2 with tagged fields, 1 without."""
     return 2 if is_flexible(api_key, version) else 1
 
 
 def response_header_version(api_key: int, version: int) -> int:
-    """As the request's, but ApiVersions always answers with header 0: the client may not know our versions yet."""
+    """Returns the header's version: 1 with tagged fields, 0 without. ApiVersions always answers with header 0, as the
+    client may not know the broker's versions yet."""
     if api_key == ApiKey.API_VERSIONS:
         return 0
     return 1 if is_flexible(api_key, version) else 0

@@ -1,16 +1,15 @@
 """Readers and writers of messages, compiled per class and version from the schemas.
 
-`decode(cls, version, data, position)` and `encode(message, version)` are the doors. The first use of a class and
-version writes a small function as Python source and compiles it (about a millisecond), because a generic walk over the
-schema costs several times more on every message. Everything the peer can send wrong ends in MalformedMessage; nothing
-is allocated from a length that the remaining bytes do not back. Source: the protocol guide; KIP-482 for flexible
-versions.
+Callers use `decode(cls, version, data, position)` and `encode(message, version)`. The first use of a class and version
+writes a small function as Python source and compiles it (about a millisecond), because a generic walk over the schema
+costs several times more on every message. Every mistake in received bytes raises MalformedMessage; memory is never
+allocated for a length that exceeds the remaining bytes. Source: the protocol guide; KIP-482 for flexible versions.
 
-A request of 100 MB can hold 50 million empty structs, which would be gigabytes of objects and a minute in which nobody
-else is served. So a request has at most REQUEST_ELEMENTS_MAX elements in all its arrays together, tagged fields
-included; it is refused before they are made. That bounds what one request takes by half a second for decoding it, as
-much for what its handler does with the elements, and 30 MB beside twice its own bytes. Responses, which our client
-decodes, have no such bound.
+A request of 100 MB can hold 50 million empty structs, which would be gigabytes of objects and a minute in which no
+other client is served. So a request has at most REQUEST_ELEMENTS_MAX elements in all its arrays together, tagged fields
+included, and is refused before they are made. This limits the cost of a request to half a second for decoding, as much
+for handling the elements, and 30 MB beside twice its own bytes. Responses, which the client decodes, have no such
+limit.
 
 Where we differ from Kafka: a request has at most 150,000 elements in all its arrays together, or its connection ends;
 Kafka bounds each array alone.
@@ -44,7 +43,7 @@ __all__ = [
 ]
 
 ARRAY_ELEMENTS_MAX: Final = 1_000_000
-"""As Kafka 4.4: no array of a request has more elements."""
+"""The most elements of an array, as in Kafka 4.4."""
 
 M = TypeVar("M", bound=Message)
 Reader = Callable[[bytes, int], tuple[Any, int]]
@@ -53,10 +52,10 @@ Slicer = Callable[[bytearray, Any], Generator[None, None, None]]
 
 _READERS: Final[dict[tuple[type, int, bool], Reader]] = {}
 _WRITERS: Final[dict[tuple[type, int], Writer]] = {}
-"""Compiled once per class and version (readers also with parts); a struct is flexible where its message is, and
-messages share no structs."""
+"""The functions that were compiled, by class and version (readers also by `parts`). A struct belongs to one message and
+is flexible in the same versions."""
 _SLICERS: Final[dict[tuple[type, int], Slicer]] = {}
-"""Writers that are generators."""
+"""The writers that are generators."""
 
 _FIXED: Final = {
     "int8": ("b", 1),
@@ -72,7 +71,7 @@ _FIXED: Final = {
 
 
 class _Counted(bytes):
-    """The bytes of a request that are enough for too many elements, and how many it may still have."""
+    """The bytes of a request that is large enough for too many elements, and the number of elements that are left."""
 
     left = REQUEST_ELEMENTS_MAX
 
@@ -80,12 +79,12 @@ class _Counted(bytes):
 def decode(
     cls: type[M], version: int, data: bytes | memoryview, position: int = 0, *, parts: bool = False
 ) -> tuple[M, int]:
-    """The message that starts at `position`, and the position behind it. Raises MalformedMessage.
+    """Returns the message that starts at `position`, and the position behind it. Raises MalformedMessage.
 
-    A view is copied once, whatever of it the message keeps. With `parts` records are not copied out of `data`: each
-    such field is a Part, whatever its annotation says.
+    A memoryview is copied once. With `parts` records are not copied out of `data`: such a field is a Part, in spite of
+    its annotation.
     """
-    if len(data) > REQUEST_ELEMENTS_MAX and issubclass(cls, Request):  # an element has a byte at least
+    if len(data) > REQUEST_ELEMENTS_MAX and issubclass(cls, Request):  # an element has at least one byte
         data = _Counted(data)
     elif type(data) is memoryview:
         data = bytes(data)
@@ -101,24 +100,25 @@ def decode(
 
 
 def encode(message: Message, version: int) -> bytes:
-    """The bytes of a message at a version; fields that the version does not have are left out."""
+    """Returns the bytes of a message. Fields that the version does not have are left out."""
     out = bytearray()
     _writer(type(message), version)(out, message)
     return bytes(out)
 
 
 def encode_into(out: bytearray, message: Message, version: int) -> None:
-    """As encode, appended to `out`."""
+    """Appends the bytes of a message to `out`."""
     _writer(type(message), version)(out, message)
 
 
 def encode_slices(out: bytearray, message: Message, version: int) -> Generator[None, None, None]:
-    """As encode_into, in steps: one for each struct in an array. Arrays may make their elements when they are asked."""
+    """Appends the bytes of a message to `out` in steps, one for each struct in an array. Arrays may make their elements
+    lazily."""
     return _slicer(type(message), version)(out, message)
 
 
 def encode_struct(struct_message: Message, version: int, *, flexible: bool) -> bytes:
-    """The bytes of a struct inside a message of that version, for responses that are put together from kept parts."""
+    """Returns the bytes of a struct of a message, for responses that are composed of parts that were encoded before."""
     out = bytearray()
     _writer(type(struct_message), version, flexible)(out, struct_message)
     return bytes(out)
@@ -204,14 +204,14 @@ _NAMESPACE: Final = {name: value for name, value in globals().items() if name.st
 
 
 def _fields(cls: type[Message], version: int) -> tuple[list[Field], list[Field]]:
-    """(body fields, tagged fields by tag) of a version."""
+    """Returns the fields of a version in the body, and its tagged fields in the order of their tags."""
     present = [field for field in cls.SCHEMA if field.first <= version <= field.last]
     body = [field for field in present if field.tag < 0]
     return body, sorted((field for field in present if field.tag >= 0), key=lambda field: field.tag)
 
 
 def _size_min(field: Field) -> int:
-    """The fewest bytes one element of the field takes: what bounds an array's count by the bytes that are left."""
+    """Returns the fewest bytes of an element of the field, by which the bytes that are left limit an array's count."""
     if isinstance(field.kind, str) and field.kind in _FIXED:
         return _FIXED[field.kind][1]
     return 1
@@ -266,7 +266,7 @@ class _ReaderSource:
         return lines + self._fixed(run)
 
     def _fixed(self, run: list[Field]) -> list[str]:
-        """Neighbours of fixed size are read by one unpack."""
+        """Returns the code that reads neighbouring fields of fixed size by one unpack."""
         if not run:
             return []
         packed = struct.Struct(">" + "".join(_FIXED[str(field.kind)][0] for field in run))
@@ -286,7 +286,7 @@ class _ReaderSource:
         return self._struct(field, target, nullable)
 
     def _count(self, kind: str) -> list[str]:
-        """n becomes the length that stands here, -1 for null."""
+        """Returns the code that reads a length into `n`, -1 for null."""
         if self.flexible:
             return ["n = b[p]", "p += 1", "if n > 127: n, p = read_uvarint(b, p - 1)", "n -= 1"]
         width = 2 if kind == "string" else 4
@@ -504,15 +504,15 @@ class _WriterSource:
 
 
 class _SlicerSource(_WriterSource):
-    """The same function as a generator: it yields behind each struct of an array."""
+    """Makes the source of a writer that is a generator, which yields after each struct of an array."""
 
     end = ("return", "yield")
-    """A function without arrays is a generator, too."""
+    """The last lines of the function: the `yield` makes a function without arrays a generator, too."""
 
     def _array(self, field: Field, expression: str, out: str, nullable: bool) -> list[str]:
         lines = super()._array(field, expression, out, nullable)
         kind = field.kind
-        if isinstance(kind, str) or out != "out":  # a tagged field is written whole: its size stands in front
+        if isinstance(kind, str) or out != "out":  # a tagged field is written in one step: its size is in front of it
             return lines
         if any(inner.array and not isinstance(inner.kind, str) for inner in _fields(kind, self.version)[0]):
             name = f"w_{kind.__name__}"

@@ -1,8 +1,9 @@
-"""Fetch responses on the wire, by hand, in both directions. Compiled by mypyc.
+"""Writes and reads Fetch responses without the codec. Compiled by mypyc.
 
-The records are never copied: a broker names slices of segment files, which nobody reads, and a client gets places in
-the received frame. Requests go through the codec. Versions 4 to 18. Source: the protocol's Fetch schemas; KIP-227
-(sessions, v7), KIP-516 (topic ids, v13), KIP-595 (diverging epoch, v12), KIP-951 (leader, v16).
+The records are never copied: a broker's response refers to slices of segment files, which the broker does not read,
+and a client's to slices of the received frame. The codec writes and reads the requests. Versions 4 to 18. Source: the
+protocol's Fetch schemas; KIP-227 (sessions, v7), KIP-516 (topic ids, v13), KIP-595 (diverging epoch, v12), KIP-951
+(leader, v16).
 """
 
 import struct
@@ -41,7 +42,7 @@ _INT32: Final = struct.Struct(">i")
 
 
 class PartitionData:
-    """One partition's part of a response. Its records are a FileSlice in a broker and a Part in a client."""
+    """The data of one partition in a response. Its records are a FileSlice in a broker and a Part in a client."""
 
     __slots__ = (
         "aborted_transactions",
@@ -76,12 +77,13 @@ class PartitionData:
         self.log_start_offset = log_start_offset
         self.records = records
         self.aborted_transactions = aborted_transactions
-        """(producer id, first offset) in the order of offsets; None for read_uncommitted."""
+        """Producer ids and first offsets of aborted transactions, in the order of offsets; None for
+        read_uncommitted."""
         self.preferred_read_replica = preferred_read_replica
         self.diverging_epoch = diverging_epoch
-        """(epoch, end offset)"""
+        """The epoch and its end offset."""
         self.leader_id = -1
-        """Read, not written: which broker leads the partition now, and since which epoch."""
+        """The partition's current leader, with its epoch; only read, never written."""
         self.leader_epoch = -1
 
 
@@ -102,9 +104,9 @@ class FetchResponse:
         self.error_code = error_code
         self.session_id = session_id
         self.topics = topics
-        """By the topic's name, or from version 13 on by its id."""
+        """The partitions of each topic, by the topic's name or from version 13 on by its id."""
         self.node_endpoints = node_endpoints
-        """The brokers that partitions name as their leaders."""
+        """The addresses of the partitions' current leaders."""
 
 
 def encode_fetch_response(
@@ -116,9 +118,10 @@ def encode_fetch_response(
     session_id: int = 0,
     throttle_time_ms: int = 0,
 ) -> list[bytes | FileSlice]:
-    """The parts of the body: `prefix` (the frame's header, whose size the caller fills in) and all that follows.
+    """Returns the parts of the body: `prefix` (the frame's header, whose size the caller fills in) and all that
+    follows.
 
-    Topics go by their ids from version 13 on, by their names before.
+    Topics are named by their ids from version 13 on, by their names before.
     """
     flexible = version >= FLEXIBLE_FROM
     out = bytearray(prefix)
@@ -186,19 +189,19 @@ def _put_partition_tags(out: bytearray, data: PartitionData) -> None:
 
 
 def read_fetch_response(data: bytes, position: int, version: int) -> FetchResponse:
-    """The response whose body starts there; records stay where they were received. Raises MalformedMessage."""
+    """Returns the response whose body starts at `position`. Records are not copied. Raises MalformedMessage."""
     if version >= FLEXIBLE_FROM:
         try:
             response = _read_usual(data, position, by_id=version >= TOPIC_IDS_FROM)
         except (struct.error, IndexError, UnicodeDecodeError):
-            response = None  # the codec says what is wrong with it
+            response = None  # the codec raises the error
         if response is not None:
             return response
     return from_message(decode(messages.FetchResponse, version, data, position, parts=True)[0])
 
 
 def _read_usual(data: bytes, position: int, *, by_id: bool) -> FetchResponse | None:
-    """A response without tagged fields and aborted transactions; None if it has some, or is cut off."""
+    """Returns a response without tagged fields and aborted transactions; None if it has any, or is incomplete."""
     throttle_ms, error_code, session_id = _HEAD_V7.unpack_from(data, position)
     position += 10
     topics: list[tuple[str | bytes, list[PartitionData]]] = []
@@ -240,7 +243,7 @@ def _read_usual(data: bytes, position: int, *, by_id: bool) -> FetchResponse | N
 
 
 def from_message(response: messages.FetchResponse) -> FetchResponse:
-    """The same response from what the codec has read with parts for records."""
+    """Returns the response that the codec has read with `parts`."""
     topics: list[tuple[str | bytes, list[PartitionData]]] = [
         (topic.topic or topic.topic_id.bytes, [_partition_of(each) for each in topic.partitions])
         for topic in response.responses
@@ -250,7 +253,7 @@ def from_message(response: messages.FetchResponse) -> FetchResponse:
     )
 
 
-def _partition_of(message: Any) -> PartitionData:  # its records are a Part, whatever the class says
+def _partition_of(message: Any) -> PartitionData:  # its records are a Part, in spite of the annotation
     data = PartitionData(
         message.partition_index,
         message.error_code,

@@ -1,8 +1,8 @@
-"""Size-prefixed frames, without a socket: say where the next bytes go, hear how many came, get the frames.
+"""Cuts a stream of bytes into size-prefixed frames, without a socket: the caller receives into the reader's buffer.
 
-A frame is a 4-byte size and that many bytes. Small frames are cut straight out of a scratch buffer that all connections
-of a loop share; a frame that does not fit, or has not all come, continues in a buffer of its own that grows with what
-really arrives, so that a size field alone makes nobody allocate. Source: the protocol guide, "Network".
+A frame is a 4-byte size and that number of bytes. Small frames are cut directly out of a scratch buffer that all
+connections of a loop share. A frame that does not fit, or is only partly there, gets a buffer of its own, which grows
+with the bytes that arrive: a size field alone causes no allocation. Source: the protocol guide, "Network".
 """
 
 from typing import Final
@@ -18,21 +18,19 @@ _POOLED_MAX: Final = 4
 
 
 class FrameTooLarge(BarnabasError):
-    """A size field is negative or above the limit. What follows in the stream has no meaning: close it."""
+    """A size field is negative or above the limit. The caller closes the stream, whose next bytes have no meaning."""
 
 
 class BufferPool:
-    """The scratch buffer of one event loop, and a few large buffers kept for the next large frames.
-
-    Not for use by several threads.
-    """
+    """The scratch buffer of one event loop, and a few large buffers that are kept for the next large frames. Only one
+    thread may use a pool."""
 
     def __init__(self) -> None:
         self.scratch = memoryview(bytearray(SCRATCH_SIZE))
         self._free: list[bytearray] = []
 
     def take(self, capacity: int) -> bytearray:
-        """A buffer of at least `capacity` bytes, holding rubbish."""
+        """Returns a buffer of at least `capacity` bytes with arbitrary content."""
         for index, buffer in enumerate(self._free):
             if len(buffer) >= capacity:
                 return self._free.pop(index)
@@ -42,7 +40,7 @@ class BufferPool:
         return bytearray(rounded)
 
     def give(self, buffer: bytearray) -> None:
-        """Back into the pool, unless it is large or the pool is full."""
+        """Returns a buffer to the pool, unless it is too large or the pool is full."""
         if len(buffer) <= _POOLED_CAPACITY_MAX and len(self._free) < _POOLED_MAX:
             self._free.append(buffer)
 
@@ -50,7 +48,7 @@ class BufferPool:
 class FrameReader:
     """Cuts one connection's stream into frames.
 
-    Frames are views into buffers that are used again: each is valid until the next call of `buffer`.
+    Frames are views of buffers that are used again: a frame is valid until the next call of `buffer`.
     """
 
     __slots__ = ("_filled", "_head", "_need", "_pool", "_size_max", "_storage", "_used")
@@ -59,16 +57,16 @@ class FrameReader:
         self._pool = pool
         self._size_max = size_max
         self._head = b""
-        """Bytes of a size field that is not complete."""
+        """The bytes of a size field that is not complete."""
         self._storage: bytearray | None = None
-        """The frame that is under way, without its size field, and how much of it has come."""
+        """The frame that is partly received, without its size field."""
         self._need = 0
         self._filled = 0
         self._used: bytearray | None = None
-        """A storage whose frame was handed out."""
+        """The storage of the frame that was returned last."""
 
     def buffer(self) -> memoryview:
-        """Where the next bytes of the stream go. Frames handed out before are void."""
+        """Returns the buffer for the next bytes of the stream. Frames that were returned before become invalid."""
         if self._used is not None:
             self._pool.give(self._used)
             self._used = None
@@ -79,13 +77,13 @@ class FrameReader:
         return self._pool.scratch
 
     def received(self, count: int) -> list[memoryview]:
-        """The frames that `count` more bytes in the buffer complete. Raises FrameTooLarge."""
+        """Returns the frames that are completed by `count` bytes in the buffer. Raises FrameTooLarge."""
         if self._storage is not None:
             return self._more_of_frame(count)
         scratch = self._pool.scratch
         position, end = 0, count
         if self._head:
-            # The scratch buffer was offered from byte 4 on, so that the begun size field fits before it.
+            # `buffer` returned the scratch buffer from byte 4 on, to leave room for the begun size field.
             position, end = 4 - len(self._head), 4 + count
             scratch[position:4] = self._head
             self._head = b""
@@ -124,7 +122,7 @@ class FrameReader:
         return [frame]
 
     def _grow(self) -> None:
-        """Twice as large as what has come, and no larger than the frame."""
+        """Replaces the storage by one of twice the received bytes, but no larger than the frame."""
         assert self._storage is not None
         larger = self._pool.take(min(self._need, 2 * self._filled))
         larger[: self._filled] = memoryview(self._storage)[: self._filled]
@@ -132,7 +130,7 @@ class FrameReader:
         self._storage = larger
 
     def close(self) -> None:
-        """Give the buffers back."""
+        """Returns the buffers to the pool."""
         for buffer in (self._used, self._storage):
             if buffer is not None:
                 self._pool.give(buffer)

@@ -1,7 +1,7 @@
-"""The protocol's primitive types that have no fixed size: varints, texts, counts and tagged fields. Compiled by mypyc.
+"""The protocol's primitive types of variable size: varints, texts, counts and tagged fields. Compiled by mypyc.
 
-Kafka's protocol writes a text or an array of the flexible versions with its length plus one as an unsigned varint, and
-one of the versions before with its length in two or four bytes.
+In flexible versions a text or an array begins with its length plus one as an unsigned varint, in earlier versions with
+its length in two or four bytes.
 """
 
 from typing import Final
@@ -24,25 +24,25 @@ __all__ = [
 ]
 
 REQUEST_ELEMENTS_MAX: Final = 150_000
-"""Of all arrays of a request together: a full Fetch of 100,000 partitions in 50,000 topics has that many."""
+"""The most elements of all arrays of a request together: a full Fetch of 100,000 partitions in 50,000 topics."""
 _TEXT_MAX_BYTES: Final = 2**15 - 1
-"""Longer texts do not fit into an int16, and Kafka's clients give up a flexible message that has one. In practice it is
-a sentence about somebody's long name."""
+"""The most bytes of a text, whose length must fit into an int16: Kafka's clients refuse longer texts in flexible
+versions, too. In practice only error messages with long names are longer."""
 
 
 class MalformedMessage(BarnabasError):
-    """The peer sent bytes that are not the message they claim to be. The connection ends; nothing else does."""
+    """The peer sent bytes that are no valid message. Only the connection ends."""
 
 
 class TooManyElements(MalformedMessage):
-    """A request has so many elements that decoding them would take too long: see the docstring of `codec`."""
+    """A request has so many elements that decoding would take too long (see `barnabas.protocol.codec`)."""
 
     def __init__(self) -> None:
         super().__init__(f"the arrays have more than {REQUEST_ELEMENTS_MAX} elements together")
 
 
 class Part:
-    """The bytes `data[start:end]`, not copied: they are kept as long as the whole is."""
+    """The bytes `data[start:end]`, not copied. A Part keeps the whole of `data` in memory."""
 
     __slots__ = ("data", "end", "start")
 
@@ -59,7 +59,7 @@ class Part:
 
 
 def uvarint(value: int) -> bytes:
-    """An unsigned varint, 7 bits a byte, low bits first."""
+    """Returns an unsigned varint: 7 bits a byte, low bits first."""
     if value < 0x80:
         return bytes((value,))
     out = bytearray()
@@ -71,7 +71,7 @@ def uvarint(value: int) -> bytes:
 
 
 def read_uvarint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """(value, position behind). Raises MalformedMessage beyond 5 bytes and IndexError beyond the end."""
+    """Returns the value and the position behind. Raises MalformedMessage beyond 5 bytes, IndexError beyond the end."""
     byte = data[position]
     if byte < 0x80:
         return byte, position + 1
@@ -88,7 +88,8 @@ def read_uvarint(data: bytes | memoryview, position: int) -> tuple[int, int]:
 
 
 def read_size(data: bytes, position: int) -> tuple[int, int]:
-    """(size of a text or array of the flexible versions, position behind). Raises IndexError for null as well."""
+    """Returns the size of a text or array of flexible versions, and the position behind. Raises IndexError, also for
+    null."""
     size = data[position]
     position += 1
     if size > 127:
@@ -99,7 +100,7 @@ def read_size(data: bytes, position: int) -> tuple[int, int]:
 
 
 def skip_tags(data: bytes | memoryview, position: int) -> int:
-    """The position behind a section of tagged fields whose content does not matter."""
+    """Returns the position behind a section of tagged fields, which are ignored."""
     if data[position] == 0:
         return position + 1
     count, position = read_uvarint(data, position)
@@ -115,12 +116,12 @@ def skip_tags(data: bytes | memoryview, position: int) -> int:
 
 
 def put_count(out: bytearray, count: int, flexible: bool) -> None:
-    """Append the number of an array's elements, or of bytes."""
+    """Appends the number of an array's elements, or of bytes."""
     out += uvarint(count + 1) if flexible else count.to_bytes(4, "big")
 
 
 def put_text(out: bytearray, value: str | None, flexible: bool) -> None:
-    """Append a nullable string."""
+    """Appends a nullable string."""
     if flexible:
         put_compact_text(out, value)
     else:
@@ -128,7 +129,7 @@ def put_text(out: bytearray, value: str | None, flexible: bool) -> None:
 
 
 def put_legacy_text(out: bytearray, value: str | None) -> None:
-    """Append a nullable string of the versions before the flexible ones."""
+    """Appends a nullable string of the versions before the flexible ones."""
     if value is None:
         out += b"\xff\xff"
         return
@@ -140,7 +141,7 @@ def put_legacy_text(out: bytearray, value: str | None) -> None:
 
 
 def put_compact_text(out: bytearray, value: str | None) -> None:
-    """Append a nullable string of the flexible versions."""
+    """Appends a nullable string of flexible versions."""
     if value is None:
         out.append(0)
         return
@@ -152,5 +153,5 @@ def put_compact_text(out: bytearray, value: str | None) -> None:
 
 
 def _cut(data: bytes) -> bytes:
-    """The longest text that a message can carry, ended behind a whole character."""
+    """Returns the text, cut at the end of a character if it is longer than _TEXT_MAX_BYTES."""
     return data[:_TEXT_MAX_BYTES].decode(errors="ignore").encode()

@@ -1,9 +1,9 @@
-"""Produce on the wire, by hand, in both directions. Compiled by mypyc.
+"""Writes and reads Produce requests and responses without the codec. Compiled by mypyc.
 
-The records are never copied: a broker gets them as views into the received frame, a client writes them as parts of
-their own. The usual response is one pack. Versions 3 to 13. Budget: reading a request of one partition under 4 µs,
-writing its response under 2 µs. Source: the protocol's Produce schemas; KIP-516 (topic ids, v13), KIP-467 (record
-errors, v8), KIP-951 (leader, v10), KIP-890 (implicit transactions, v12).
+The records are never copied: a broker gets them as views of the received frame, and a client writes them as separate
+parts. The usual response is one pack. Versions 3 to 13. Budget: reading a request of one partition under 4 µs, writing
+its response under 2 µs. Source: the protocol's Produce schemas; KIP-516 (topic ids, v13), KIP-467 (record errors, v8),
+KIP-951 (leader, v10), KIP-890 (implicit transactions, v12).
 """
 
 import struct
@@ -44,7 +44,7 @@ __all__ = [
 
 FLEXIBLE_FROM: Final = 9
 TRANSACTION_V2_FROM: Final = 12
-"""From here on a transactional Produce adds its partitions to the transaction by itself."""
+"""The first version in which a transactional Produce adds its partitions to the transaction."""
 TOPIC_IDS_FROM: Final = 13
 _LOG_START_OFFSET_FROM: Final = 5
 _RECORD_ERRORS_FROM: Final = 8
@@ -56,22 +56,22 @@ _INDEX_SIZE: Final = struct.Struct(">ii")
 _RESULT_V3: Final = struct.Struct(">ihqq")
 _RESULT_V5: Final = struct.Struct(">ihqqq")
 _RESULT_V9: Final = struct.Struct(">ihqqq3s")
-"""With what stands behind the numbers where it is _NOTHING_MORE."""
+"""The numbers of a partition's response, and the bytes behind them, which usually are _NOTHING_MORE."""
 _NOTHING_MORE: Final = b"\x01\x00\x00"
 """The end of a partition's response in flexible versions: no record errors, no message, no tagged fields."""
 
 
 class TopicProduceData(NamedTuple):
-    """One topic of a request: by name up to v12, by id from v13 on."""
+    """A topic of a request, named up to v12 by its name and from v13 on by its id."""
 
     name: str
     topic_id: UUID | None
     partitions: list[tuple[int, memoryview | None]]
-    """(partition index, records)"""
+    """Partition indexes and records."""
 
 
 class ProduceRequest(NamedTuple):
-    """The request's fields; `records` views live as long as the frame does."""
+    """A request. Its records are views of the frame, and valid as long as the frame."""
 
     transactional_id: str | None
     acks: int
@@ -80,7 +80,7 @@ class ProduceRequest(NamedTuple):
 
 
 class PartitionResponse(NamedTuple):
-    """A broker's answer about the records for one partition."""
+    """The part of a response for one partition."""
 
     partition: int
     error_code: int = 0
@@ -88,10 +88,10 @@ class PartitionResponse(NamedTuple):
     log_append_time_ms: int = -1
     log_start_offset: int = -1
     record_errors: Sequence[tuple[int, str | None]] = ()
-    """(index of the record in its batch, message)"""
+    """Indexes of records in the batch, and error messages."""
     error_message: str | None = None
     leader_id: int = -1
-    """Read from v10 on: which broker leads the partition now, and since which epoch."""
+    """The partition's current leader, with its epoch; only read, from v10 on."""
     leader_epoch: int = -1
 
 
@@ -99,10 +99,10 @@ class ProduceResponse(NamedTuple):
     """A response as `read_produce_response` returns it."""
 
     topics: list[tuple[str | bytes, list[PartitionResponse]]]
-    """By the topic's name, or from version 13 on by its id."""
+    """The partitions of each topic, by the topic's name or from version 13 on by its id."""
     throttle_time_ms: int
     node_endpoints: Sequence[messages.NodeEndpoint]
-    """The brokers that partitions name as their leaders."""
+    """The addresses of the partitions' current leaders."""
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -112,12 +112,12 @@ TopicBatches = tuple[str, bytes, list[tuple[int, bytes, bytes]]]
 
 
 class ProduceRequestWriter:
-    """Writes the bodies of one producer's requests: lists of parts, of which every second one is a batch's records."""
+    """Writes the bodies of a producer's requests as lists of parts: every second part holds the records of a batch."""
 
     def __init__(self, acks: int, timeout_ms: int) -> None:
         self._acks_timeout = _ACKS_TIMEOUT.pack(acks, timeout_ms)
         self._last: tuple[tuple[int, str, bytes, str | None], bytes] | None = None
-        """What stands in front of the batch in a request with one, which is the same from request to request."""
+        """The bytes in front of the batch of the last request with a single batch, and the arguments that made them."""
 
     def write(self, version: int, topics: list[TopicBatches], transactional_id: str | None) -> list[Buffer]:
         flexible = version >= FLEXIBLE_FROM
@@ -159,7 +159,7 @@ class ProduceRequestWriter:
 
 
 def _put_topic(out: bytearray, version: int, name: str, topic_id: bytes, partition_count: int) -> None:
-    """The beginning of a topic, which is the same in requests and responses."""
+    """Appends the beginning of a topic, which is the same in requests and responses."""
     if version >= TOPIC_IDS_FROM:
         out += topic_id
     else:
@@ -174,7 +174,7 @@ def _put_batch_header(out: bytearray, index: int, header: bytes, records_size: i
 
 
 def read_produce_request(frame: memoryview, position: int, version: int) -> ProduceRequest:
-    """The request whose body starts at `position`. Raises MalformedMessage."""
+    """Returns the request whose body starts at `position`. Raises MalformedMessage."""
     try:
         if version >= FLEXIBLE_FROM:
             return _read_flexible(frame, position, version)
@@ -267,7 +267,7 @@ def _slice(frame: memoryview, position: int, size: int) -> memoryview:
 
 
 def _counted(left: int, count: int) -> int:
-    """How many elements the request may have beyond these. Raises TooManyElements."""
+    """Returns the number of elements that are left to the request after `count` more. Raises TooManyElements."""
     if count > left:
         raise TooManyElements
     return left - count if count > 0 else left
@@ -277,10 +277,11 @@ def _counted(left: int, count: int) -> int:
 
 
 class SinglePartition:
-    """What the requests of one producer for one partition have in common: all but the records.
+    """The fields that a producer's requests for a single partition share: all but the records.
 
-    Most requests of a producer that sends at once, not in bulk, carry one partition, and the bytes in front of the
-    records are the same each time. They are read once and found again by themselves; so is the response around them.
+    Most requests of a producer that does not send in bulk contain one partition, and the bytes in front of the records
+    are the same each time. They are decoded once, and serve as the key under which the decoded fields and the prepared
+    response are found for the next request.
     """
 
     __slots__ = ("_head", "_size", "_tail", "acks", "partition", "timeout_ms", "topic", "transactional_id")
@@ -299,7 +300,7 @@ class SinglePartition:
         self._size = len(header) + len(whole) + 4
 
     def response(self, correlation_id: int, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> bytes:
-        """The whole frame of a success."""
+        """Returns the whole frame of a response without an error."""
         result = _RESULT_V5.pack(self.partition, 0, base_offset, log_append_time_ms, log_start_offset)
         return b"".join((_INDEX_SIZE.pack(self._size, correlation_id), self._head, result, self._tail))
 
@@ -307,14 +308,13 @@ class SinglePartition:
 _SINGLES_MAX: Final = 4096
 _SINGLE_KEY_MAX: Final = 300
 _singles: Final[dict[tuple[int, bytes], SinglePartition | None]] = {}
-"""By version and the bytes in front of the records' size; None for what is not to be handled this way."""
+"""The decoded fields by version and the bytes in front of the records' size; None if `read_produce_request` must read
+them."""
 
 
 def read_single_partition(frame: memoryview, position: int, version: int) -> tuple[SinglePartition, memoryview] | None:
-    """The request as one partition and its records, None if it is anything else: `read_produce_request` reads that.
-
-    Raises MalformedMessage.
-    """
+    """Returns the partition and the records of a request with a single partition; None for other requests, which
+    `read_produce_request` reads. Raises MalformedMessage."""
     try:
         if version >= FLEXIBLE_FROM:
             # transactional id (null is one byte), acks, timeout, one topic: its id, or a name; texts below 127 bytes
@@ -346,10 +346,10 @@ def _remember_single(frame: memoryview, position: int, key: tuple[int, bytes], v
     request = read_produce_request(frame, position, version)
     single = None
     topics = request.topics
-    # Tagged fields at the end would have other lengths than the three empty sections that were taken for granted.
+    # Tagged fields at the end would be longer than the three empty sections that `read_single_partition` assumes.
     plain = version < FLEXIBLE_FROM or bytes(frame[-3:]) == b"\0\0\0"
     plain = plain and request.acks in (1, -1)
-    # A text of 127 bytes and more has a longer length before it than was taken for granted.
+    # The length of a text of 127 bytes and more takes more bytes than `read_single_partition` assumes.
     if version >= FLEXIBLE_FROM:
         topic_at = position + 7 + (frame[position] or 1)
         plain = plain and frame[position] < 0x80 and (version >= TOPIC_IDS_FROM or frame[topic_at] < 0x80)
@@ -372,7 +372,7 @@ def encode_produce_response(
     version: int,
     throttle_time_ms: int = 0,
 ) -> bytes:
-    """The body of the response."""
+    """Returns the body of the response."""
     out = bytearray()
     flexible = version >= FLEXIBLE_FROM
     put_count(out, len(topics), flexible)
@@ -412,12 +412,13 @@ def _put_result(out: bytearray, result: PartitionResponse, version: int) -> None
 
 
 def read_produce_response(data: bytes, position: int, version: int) -> ProduceResponse:
-    """The response's body. Raises MalformedMessage. Usual responses are read by hand, at a quarter of the cost."""
+    """Returns the response whose body starts at `position`. Raises MalformedMessage. Reading usual responses without
+    the codec costs a quarter."""
     if version >= FLEXIBLE_FROM:
         try:
             usual = _read_usual(data, position, version)
         except (struct.error, IndexError, UnicodeDecodeError):
-            usual = None  # the codec says what is wrong with it
+            usual = None  # the codec raises the error
         if usual is not None:
             return usual
     response, _ = decode(messages.ProduceResponse, version, data, position)
@@ -445,7 +446,7 @@ def read_produce_response(data: bytes, position: int, version: int) -> ProduceRe
 
 
 def _read_usual(data: bytes, position: int, version: int) -> ProduceResponse | None:
-    """A response without messages and tagged fields; None for any other."""
+    """Returns a response without error messages and tagged fields; None for any other."""
     topics: list[tuple[str | bytes, list[PartitionResponse]]] = []
     topic_count, position = read_size(data, position)
     for _ in range(topic_count):

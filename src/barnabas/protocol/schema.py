@@ -1,4 +1,4 @@
-"""How a message class says what each version of it looks like on the wire.
+"""Declares the fields of messages and the versions in which they are on the wire.
 
 A message class names each of its fields once, the union of the fields of all its versions, in wire order:
 
@@ -18,7 +18,7 @@ NEVER: Final = 32767
 
 
 class Field(NamedTuple):
-    """One attribute on the wire. Versions are inclusive; outside of them the attribute keeps its default."""
+    """A field of a message. In versions before `first` and after `last` the attribute keeps its default."""
 
     name: str
     kind: "str | type[Message]"
@@ -42,8 +42,8 @@ def field(
     nullable_from: int = NEVER,
     tag: int = -1,
 ) -> Any:
-    """Declares a field of a message; the parameters are those of `Field`. A struct that cannot be null has the default
-    None: each message gets a struct of its own then."""
+    """Declares a field of a message; the parameters are those of `Field`. The default of a struct that cannot be null
+    is None: each message then gets a struct of its own."""
     return Field("", kind, first, last, default, array, nullable_from, tag)
 
 
@@ -62,7 +62,7 @@ class MessageType(type):
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 class Message(metaclass=MessageType):
-    """Base of all messages: constructor, equality and repr over the fields."""
+    """The base of all messages: constructor, equality and repr over the fields."""
 
     SCHEMA: ClassVar[tuple[Field, ...]] = ()
     FLEXIBLE_FROM: ClassVar[int] = NEVER
@@ -71,8 +71,8 @@ class Message(metaclass=MessageType):
     LAST_VERSION: ClassVar[int] = 0
 
     def __init__(self, **values: Any) -> None:
-        """Gives the class its own constructor when its first message is made: most classes that a process imports never
-        have one."""
+        """Compiles the constructor of the class when its first message is made: most classes that a process imports
+        never have a message."""
         cls = type(self)
         cls.__init__ = _compile_constructor(cls.SCHEMA)  # type: ignore[method-assign]
         cls.__init__(self, **values)
@@ -115,12 +115,12 @@ def _compile_constructor(schema: tuple[Field, ...]) -> Any:
 
 
 class Request(Message):
-    """A request: knows its API key and the class of its response."""
+    """The base of all requests."""
 
     API_KEY: ClassVar[int] = -1
 
 
 class Response(Message):
-    """A response."""
+    """The base of all responses."""
 
     API_KEY: ClassVar[int] = -1

@@ -36,7 +36,7 @@ _producers: "weakref.WeakSet[Producer]" = weakref.WeakSet()
 
 
 class AioProducerDriver:
-    """Turns the network client for the producer of an event loop, and waits on the loop."""
+    """Drives the producer of an event loop, and waits on the loop."""
 
     def __init__(self, driver: AioDriver, settings: ProducerSettings, front: object) -> None:
         self.now: Callable[[], float] = time.monotonic
@@ -48,7 +48,7 @@ class AioProducerDriver:
         self.lock: contextlib.AbstractContextManager[None] = self.through
         self._driver = driver
         self._front = front
-        """Kept alive as long as the loop works for it, whether the application still has it or not."""
+        """The front, kept alive as long as the loop works for it, even if the application has dropped it."""
         self.producer = KafkaProducer(driver.client, settings, self, Lock())
 
     @property
@@ -59,7 +59,7 @@ class AioProducerDriver:
         self._driver.run(_nothing)
 
     async def pause(self) -> None:
-        await asyncio.sleep(0)  # who sends all the time must let answers come in
+        await asyncio.sleep(0)  # a task that sends all the time must let responses come in
 
     # --- handles ----------------------------------------------------------------------------------------------------
 
@@ -80,17 +80,17 @@ class AioProducerDriver:
     def add_callback(self, add: Callable[[Callable[[Callable[[], None]], None]], None]) -> None:
         add(self._driver.client.completions.append)
         if not self._driver.closed:
-            self._driver.turn_soon()  # the callback may be due already
+            self._driver.turn_soon()  # the callback may be due now
 
 
 def _nothing() -> None:
-    """For a turn of the driver without anything else."""
+    """Does nothing, for a turn of the driver without an action."""
 
 
 def _awaited(
     call: Callable[Concatenate[ProducerCalls, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["Producer", P], Coroutine[Any, Any, T]]:
-    """Makes a method of a call, to be awaited."""
+    """Makes a method of a call. The method is to be awaited."""
 
     @wraps(call)
     async def method(self: "Producer", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -105,21 +105,21 @@ class Producer(ProducerBase):
         async with barnabas.aio.Producer(bootstrap_servers="localhost:9092") as producer:
             await producer.send("orders", b"value", key=b"key")
 
-    Settings and names are those of `barnabas.Producer`; what may wait is to be awaited. `await producer.send(...)` ends
-    when the record is in the buffer and gives its handle, a future of the record's place that can be awaited in turn
-    or forgotten: `metadata = await (await producer.send(...))`. A cancelled send may have taken its record all the
-    same; cancelling the wait for a handle changes nothing about the record. A cancelled `send_many` or `send_table`
-    leaves out the records that were not taken yet; a cancelled call about transactions goes on, and the same call waits
-    for its end.
+    Settings and names are those of `barnabas.Producer`; methods that may wait are to be awaited.
+    `await producer.send(...)` ends when the record is in the buffer, and returns its handle, a future of the record's
+    metadata that may be awaited in turn or dropped: `metadata = await (await producer.send(...))`. A cancelled send may
+    have appended its record; cancelling the wait for a handle has no effect on the record. A cancelled `send_many` or
+    `send_table` leaves out the records that were not appended yet. A cancelled transactional call goes on, and the same
+    call waits for its end.
 
-    Close it before its loop ends: nothing can be sent afterwards, and a warning with the number of records that are
-    lost is logged. After a fork the child has a producer of its own, for its own loop, without the records that the
-    parent has not sent yet.
+    Close the producer before its loop ends: afterwards no record can be sent, and a warning with the number of records
+    that are lost is logged. After a fork the child has a producer of its own, for its own loop, without the records
+    that the parent has not sent yet.
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, /, **named: "Unpack[ProducerKeywords]") -> None:
-        """Belongs to the loop of its first call, and connects then. Raises UsageError for a setting that does not exist
-        or does not fit."""
+        """Checks the settings. Raises UsageError for a setting that does not exist or does not fit. The producer
+        belongs to the event loop of its first call, and connects then."""
         super().__init__(settings, named)
         self._driver: AioDriver | None = None
         self._calls: ProducerCalls
@@ -138,10 +138,10 @@ class Producer(ProducerBase):
         return self._calls
 
     def _left_behind(self) -> None:
-        """In the child of a fork: loop, connections and records are the parent's."""
+        """Drops loop, connections and records in a forked child: they belong to the parent."""
         if self._driver is not None:
             self._calls.producer.accumulator.abandon()
-            self._driver.closed = True  # for callbacks of what is the parent's: nothing turns here any more
+            self._driver.closed = True  # so that callbacks of the parent's records cause no turn
             self._driver = None
 
     # --- records ----------------------------------------------------------------------------------------------------
@@ -156,9 +156,9 @@ class Producer(ProducerBase):
         headers: HeadersArgument | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> RecordHandle:
-        """Add a record to a batch, which leaves when it is full or `linger.ms` old.
+        """Adds a record to a batch, which is sent when it is full or `linger.ms` old.
 
-        As `send` of `barnabas.Producer`: waits, for `max.block.ms` at most, while the topic is not known or the buffer
+        Waits like `send` of `barnabas.Producer`, for `max.block.ms` at most, while the topic is unknown or the buffer
         is full, and raises the same errors. `on_delivery` is called on the loop.
         """
         if self._driver is None:
@@ -169,7 +169,7 @@ class Producer(ProducerBase):
             if handle is not None:
                 if appender.turn_due:
                     self._calls.turn()
-                    await asyncio.sleep(0)  # who sends all the time must let answers come in
+                    await asyncio.sleep(0)  # a task that sends all the time must let responses come in
                 return handle
         return await self._calls.send(topic, value, key, partition, timestamp, headers, on_delivery)
 
@@ -190,7 +190,7 @@ class Producer(ProducerBase):
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """`async with producer.transaction(): ...`: begins one, commits it at the end and aborts it on an exception."""
+        """Begins a transaction for an `async with` block, commits it at the end, and aborts it on an exception."""
         self.begin_transaction()
         try:
             yield
@@ -204,16 +204,17 @@ class Producer(ProducerBase):
             raise
 
     async def _abort_after(self, error: BaseException) -> None:
-        """What goes wrong here the next call tells. Who is cancelled does not wait for the broker."""
+        """Aborts the transaction after an exception of its block. The next call raises an error of the abort. A
+        cancelled task does not wait for the broker."""
         with contextlib.suppress(BarnabasError):
             await self.abort_transaction(None if isinstance(error, Exception) else 0)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
     async def close(self, timeout: float | None = None) -> None:
-        """Flush for `timeout` seconds at most (None: as long as it takes), then end; with 0, or when it is cancelled,
-        at once. What is not acknowledged fails with ClientClosed. An open transaction is aborted where there is time; a
-        prepared one stays. Calling it again does nothing."""
+        """Flushes for `timeout` seconds at most (None: without a limit; a cancellation ends it), then closes the
+        producer. Records that are not acknowledged fail with ClientClosed. An open transaction is aborted if there is
+        time; a prepared one stays. A second call does nothing."""
         seconds_or_none("timeout", timeout)
         try:
             if not self._closed and self._driver is not None and not self._driver.closed:
@@ -222,7 +223,7 @@ class Producer(ProducerBase):
             self._closed = True
 
     def _close_at_exit(self, timeout_s: float) -> None:
-        """Closes it where its loop still runs, in a daemon thread. Without the loop nothing can be sent."""
+        """Closes the producer if its loop still runs, in a daemon thread. Without the loop no record can be sent."""
         driver = self._driver
         if driver is None or driver.closed:
             return
@@ -234,7 +235,7 @@ class Producer(ProducerBase):
         self._warn_of_lost(batches)
 
     def __del__(self) -> None:
-        """The driver lives as long as its loop may turn it, and the producer with it."""
+        """Warns of lost records. The loop, which keeps the driver and with it the producer alive, has ended."""
         driver: AioDriver | None = getattr(self, "_driver", None)
         if driver is not None and not driver.closed:
             self._warn_of_lost(self._calls.producer.accumulator.all_batches())
@@ -252,7 +253,7 @@ class Producer(ProducerBase):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Flushes; not if an exception that is none of the application's handling (a cancellation) ends the block."""
+        """Flushes and closes. Does not flush if a cancellation or Ctrl-C ends the block."""
         await self.close(0 if kind is not None and not issubclass(kind, Exception) else None)
 
 

@@ -1,4 +1,4 @@
-"""The calls of a producer that may wait, each written once for both fronts."""
+"""The calls of a producer that may wait. Both fronts use them."""
 
 import contextlib
 import time
@@ -42,30 +42,30 @@ _offsets = by_partition(offset, "100")
 
 
 class CallDriver(Protocol):
-    """The driver of either front, as calls use it."""
+    """The part of a front's driver that the calls use."""
 
     @property
     def producer(self) -> KafkaProducer: ...
 
     @property
     def lock(self) -> AbstractContextManager[object]:
-        """Held by whoever uses the producer."""
+        """The lock that is held during every use of the producer."""
 
     @property
     def through(self) -> AbstractContextManager[object]:
-        """Where code of the application runs: lets signals through that are held back otherwise."""
+        """A context for code of the application, in which signals are not held back."""
 
     @property
     def closed(self) -> bool: ...
 
     def run(self, action: Callable[[], T]) -> T:
-        """Uses the producer, and lets the network client act on that at once. Raises ClientClosed."""
+        """Calls `action`, which uses the producer, and makes a turn. Raises ClientClosed."""
 
     def turn(self) -> None:
-        """Lets the network client do what is due."""
+        """Makes a turn of the network client."""
 
     async def wait(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Waits until `done()`. False when the time is over before. Raises ClientClosed."""
+        """Waits until `done()`. Returns False if the time is over before. Raises ClientClosed."""
 
     async def pause(self) -> None:
         """Lets other tasks of the loop run."""
@@ -75,7 +75,7 @@ class CallDriver(Protocol):
 
 
 class ProducerCalls:
-    """The calls about records and transactions. They wait by their driver alone: the synchronous front runs a call to
+    """The calls about records and transactions. A call waits only by its driver: the synchronous front runs a call to
     its end, the front for asyncio awaits it."""
 
     def __init__(self, driver: CallDriver) -> None:
@@ -86,7 +86,7 @@ class ProducerCalls:
         self._interceptors = driver.producer.interceptors
 
     def _block_s(self, timeout: float | None) -> float:
-        """Returns how long a call may wait."""
+        """Returns the seconds for which a call may wait."""
         return self.producer.settings.max_block_ms / 1000 if timeout is None else seconds("timeout", timeout)
 
     def _block_until(self) -> float:
@@ -105,7 +105,7 @@ class ProducerCalls:
         on_delivery: Any,
         is_serialized: bool = False,
     ) -> Coroutine[Any, Any, RecordHandle]:
-        """Does what the fast way of `send` does not: waits, calls interceptors."""
+        """Sends a record that the appender cannot append at once: waits for topic and memory, calls interceptors."""
         if self._interceptors is None:
             return self._send(topic, value, key, partition, timestamp, headers, on_delivery, is_serialized)
         record = ProducerRecord(topic, value, key, partition, timestamp, headers)
@@ -162,12 +162,12 @@ class ProducerCalls:
         timestamps: Iterable[int] | None = None,
         partition: int | None = None,
     ) -> Delivery:
-        """Add a record for each of `values`, many times faster than one by one; the order within a partition is kept.
+        """Adds a record for each of `values`, many times faster than `send`. The order within a partition is kept.
 
-        `keys` and `timestamps` have one for each value, and so have `headers` unless they are a mapping, which is for
-        all. One row that cannot be sent (TypeError, UsageError, MessageTooLarge name it) and none is. The delivery is a
-        future of where all stand. Blocks while brokers take less than there is, for `max.block.ms` without progress at
-        most: RecordsFailed then says which rows were not taken. Other errors as `send`.
+        `keys` and `timestamps` have an entry for each value, and so have `headers` unless they are a mapping, which is
+        for all. If a row cannot be sent (TypeError, UsageError, MessageTooLarge name it), none is sent. Returns a
+        future of the records' places. Waits while the brokers are slower, for `max.block.ms` without progress at most:
+        RecordsFailed then names the rows that were not taken. Other errors are those of `send`.
         """
         return await self._send_bulk(
             topic, lambda: bulk_of_lists(self.producer, topic, values, keys, headers, timestamps, partition)
@@ -176,8 +176,9 @@ class ProducerCalls:
     async def send_table(
         self, topic: str, table: "pyarrow.Table | pyarrow.RecordBatch", *, partition: int | None = None
     ) -> Delivery:
-        """Add a record for each row of an Arrow table: column `value`, and if there are such `key` (binary or string),
-        `timestamp` (or milliseconds), `partition` and `headers` (maps). No serializer is called. Else as `send_many`.
+        """Adds a record for each row of an Arrow table with the column `value`, and optionally `key` (binary or
+        string), `timestamp` (or milliseconds), `partition` and `headers` (maps). No serializer is called. Otherwise the
+        call is like `send_many`.
         """
         return await self._send_bulk(topic, lambda: bulk_of_table(self.producer, topic, table, partition))
 
@@ -209,7 +210,7 @@ class ProducerCalls:
         return bulk.delivery
 
     async def _wait_for_bulk(self, bulk: BulkSend, refusal: int, deadline: float) -> None:
-        """Waits until more rows can be taken. Those that cannot be taken in time have failed."""
+        """Waits until more rows can be appended. Rows that cannot be appended in time fail."""
         try:
             if refusal != TOO_FAR_AHEAD:
                 await self._wait_for(refusal, bulk.topic, bulk.highest_partition, deadline)
@@ -223,7 +224,7 @@ class ProducerCalls:
             raise failure from error
 
     async def _wait_for(self, refusal: int, topic: str, partition: int | None, deadline: float) -> None:
-        """Waits until the reason why a record was refused may be gone. Raises when it will not be, or not in time."""
+        """Waits until a refused record may be accepted. Raises an error if it never will be, or not in time."""
         producer, appender = self.producer, self._appender
         left_s = max(deadline - time.monotonic(), 0.0)
         if refusal == CLOSED:
@@ -243,8 +244,8 @@ class ProducerCalls:
             self._check_partition(topic, partition, refreshed, is_last=left_s <= 0)
 
     def _check_partition(self, topic: str, partition: int | None, refreshed: Promise[None], *, is_last: bool) -> None:
-        """Raises TopicNotFound for a partition that fresh metadata does not list. Without an answer (`refreshed` has
-        failed or is not done) the caller may ask again, unless this was its last try."""
+        """Raises TopicNotFound for a partition that fresh metadata does not list. If the refresh has failed or is not
+        done, the caller may try again, unless `is_last`."""
         info = self._appender.topics.get(topic)
         if partition is None or info is None or partition < info.partition_count:
             return
@@ -271,13 +272,13 @@ class ProducerCalls:
         continuing: PreparedTransaction | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Take over the transactional id, before the first transaction: whoever had it is fenced, and the transaction
-        it left open is aborted, or with `keep_prepared` kept for `complete_transaction`. `transactional_id` replaces
-        that of the settings. `continuing`: only if nobody has taken it over since a producer elsewhere had this
-        producer id and epoch (ProducerFenced otherwise).
+        """Takes over the transactional id, before the first transaction. This fences the producer that had the id, and
+        aborts the transaction that it left open, or with `keep_prepared` keeps it for `complete_transaction`.
+        `transactional_id` replaces that of the settings. `continuing` is the producer id and epoch of a producer
+        elsewhere: if another producer has taken over the id since, this raises ProducerFenced.
 
-        This and the other calls about transactions wait for `timeout` seconds (max.block.ms by default); after
-        OperationTimedOut the same call goes on waiting. They raise ProducerFenced when another producer has the id.
+        All transactional calls wait for `timeout` seconds (max.block.ms by default); after OperationTimedOut the same
+        call goes on waiting. They raise ProducerFenced when another producer has the id.
         """
         await self._finish(
             "init_transactions",
@@ -288,10 +289,10 @@ class ProducerCalls:
     async def send_offsets_to_transaction(
         self, offsets: OffsetsOfPartitions, group_metadata: GroupMetadata | str, timeout: float | None = None
     ) -> None:
-        """Commit a consumer's offsets, the next ones to read, if and only if the transaction is committed.
+        """Commits a consumer's next offsets if and only if the transaction is committed.
 
-        `group_metadata` is the consumer's `group_metadata()`: if the group has moved on without it, this raises
-        CommitFailed. With the group's id alone nobody checks that.
+        `group_metadata` is the consumer's `group_metadata()`: if the group has moved on without the consumer, this
+        raises CommitFailed. With the group's id alone this is not checked.
         """
         if isinstance(group_metadata, str):
             group_metadata = GroupMetadata(text("group_metadata", group_metadata))
@@ -300,28 +301,31 @@ class ProducerCalls:
         await self._finish("send_offsets_to_transaction", lambda it: it.send_offsets(wanted, group), timeout)
 
     async def commit_transaction(self, timeout: float | None = None) -> None:
-        """Send what waits, then make all of the transaction visible at once. Raises TransactionFailed if a record was
-        not written: abort it then."""
+        """Sends all records, and then makes those of the transaction visible at once. Raises TransactionFailed if a
+        record was not written; the transaction must be aborted then."""
         await self._finish("commit_transaction", TransactionManager.commit, timeout)
 
     async def abort_transaction(self, timeout: float | None = None) -> None:
-        """Nothing of the transaction will be seen; what was not sent yet fails with TransactionAborted."""
+        """Ends the transaction without making its records visible. Records that were not sent yet fail with
+        TransactionAborted."""
         await self._finish("abort_transaction", TransactionManager.abort, timeout)
 
     async def prepare_transaction(self, timeout: float | None = None) -> PreparedTransaction:
-        """Send what waits; only the outcome is open then, and the broker does not decide it by a timeout. Keep the
-        result in the other system, for `complete_transaction`. Needs transaction.two.phase.commit.enable."""
+        """Sends all records. Afterwards only the outcome is open, and the broker does not decide it by a timeout. The
+        result is to be kept in the other system, for `complete_transaction`. Needs
+        transaction.two.phase.commit.enable."""
         return await self._finish("prepare_transaction", TransactionManager.prepare, timeout)
 
     async def release_transaction(self, timeout: float | None = None) -> PreparedTransaction | None:
-        """Send what waits, then let go of the transaction: whoever is told the result ends it, by
-        `Admin.end_transaction`. None where nothing was written, and nothing is open then. The producer begins again
-        with `init_transactions`, under another transactional id: the same one would abort what was released.
+        """Sends all records, and leaves the transaction open: `Admin.end_transaction` ends it, given the result.
+        Returns None if no record was written; no transaction is open then. The producer goes on with
+        `init_transactions` under another transactional id: the same id would abort the released transaction.
         """
         return await self._finish("release_transaction", TransactionManager.release, timeout)
 
     async def complete_transaction(self, prepared: PreparedTransaction, timeout: float | None = None) -> None:
-        """Commit what is prepared if `prepared` is it, abort it otherwise; nothing where nothing is prepared."""
+        """Commits the prepared transaction if it is `prepared`, and aborts it otherwise. Does nothing if no transaction
+        is prepared."""
         await self._finish("complete_transaction", lambda it: it.complete(prepared), timeout)
 
     def _transactions(self) -> TransactionManager:
@@ -331,7 +335,7 @@ class ProducerCalls:
         return transactions
 
     async def _finish(self, what: str, start: Callable[[TransactionManager], Promise[T]], timeout: float | None) -> T:
-        """Begins a call about the transaction, or begins to wait for it again, and waits for its end."""
+        """Begins a transactional call, or continues one that timed out, and waits for its end."""
         timeout_s = self._block_s(timeout)
         promise = self._driver.run(lambda: start(self._transactions()))
         transactions = self._transactions()
@@ -348,13 +352,13 @@ class ProducerCalls:
         return self._driver.run(lambda: self.producer.sender.purge(error, in_flight=in_flight))
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionView]:
-        """The topic's partitions, by number. Raises TopicNotFound, OperationTimedOut."""
+        """Returns the topic's partitions in the order of their numbers. Raises TopicNotFound, OperationTimedOut."""
         timeout_s = self._block_s(timeout)
         found = await self._settled(self._driver.run(lambda: self.producer.open_topic(topic, timeout_s)))
         return found.in_order()
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Send all that waits and wait until it is acknowledged or has failed. Raises OperationTimedOut."""
+        """Sends all records, and waits until they are acknowledged or have failed. Raises OperationTimedOut."""
         seconds_or_none("timeout", timeout)
         accumulator = self.producer.accumulator
 
@@ -372,7 +376,7 @@ class ProducerCalls:
                 accumulator.flushing -= 1
 
     async def close(self, timeout: float | None) -> None:
-        """Ends an open transaction and flushes where there is time, then closes."""
+        """Ends an open transaction and flushes if there is time, and then closes the producer."""
         try:
             if timeout is None or timeout > 0:
                 self.producer.accumulator.close()
@@ -392,7 +396,7 @@ class ProducerCalls:
 
 
 def _all_done(batches: list[ProducerBatch]) -> bool:
-    """Whether all batches are done; forgets those that are, so that asking again and again stays cheap."""
+    """Whether all batches are done. Removes those that are, so that repeated calls stay cheap."""
     while batches:
         batch = batches[-1]
         if batch.parts is not None:
@@ -417,15 +421,15 @@ class ProducerBase(ABC):
         """Returns the calls of the producer that belongs to this process. Raises ClientClosed."""
 
     def purge(self, *, in_flight: bool = True) -> int:
-        """Give up all records that wait; without `in_flight` those that were sent already are left to their fate. The
-        number of records; their handles and callbacks hear RecordsPurged."""
+        """Gives up all records that are not acknowledged, or without `in_flight` all that were not sent yet. Returns
+        their number; their handles and callbacks get RecordsPurged."""
         flag("in_flight", in_flight)
         return self._opened().purge(in_flight=in_flight)
 
     def begin_transaction(self) -> None:
-        """What is sent from now on is seen (isolation.level=read_committed) once it is committed, or never."""
+        """Begins a transaction. With isolation.level=read_committed, consumers get its records only after a commit."""
         self._opened().begin_transaction()
 
     def metrics(self) -> dict[str, int]:
-        """What this producer did and has to do, and who it is to the brokers."""
+        """Returns the producer's counts of records and batches, and its producer id and epoch."""
         return self._opened().producer.metrics()

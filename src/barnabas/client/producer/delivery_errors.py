@@ -14,7 +14,7 @@ FAILURES_KEPT: Final = 5
 
 
 def note_failure(batch: ProducerBatch, error: Error) -> None:
-    """Notes why a try of the batch failed."""
+    """Notes a failed attempt to send the batch."""
     attempts = (
         error.attempts
         if isinstance(error, ClientError)
@@ -24,7 +24,7 @@ def note_failure(batch: ProducerBatch, error: Error) -> None:
 
 
 def error_of(answer: PartitionResponse, batch: ProducerBatch) -> KafkaError:
-    """Returns the error in a broker's answer about the batch."""
+    """Returns the error of the batch in a broker's response."""
     reasons = [f"record {index}: {text}" for index, text in answer.record_errors[:3]]
     text = "; ".join(filter(None, [answer.error_message, *reasons]))
     kind = error_for(answer.error_code)
@@ -32,8 +32,8 @@ def error_of(answer: PartitionResponse, batch: ProducerBatch) -> KafkaError:
 
 
 def name_refused(batch: ProducerBatch, error: KafkaError, answer: PartitionResponse) -> KafkaError:
-    """Gives the records that the broker refuses by index errors of their own. Returns the error of the others, which
-    failed only because they were in the same batch."""
+    """Gives an error of its own to each record that the broker refuses by index. Returns the error of the other
+    records, which failed only because they were in the same batch."""
     if not answer.record_errors:
         return error
     kind, name = type(error), f"{batch.topic}-{batch.partition}"
@@ -42,7 +42,7 @@ def name_refused(batch: ProducerBatch, error: KafkaError, answer: PartitionRespo
 
 
 def timed_out(batch: ProducerBatch, client: NetworkClient, timeout_ms: int) -> ClientError:
-    """Returns the error of a batch whose delivery.timeout.ms is over, with what kept it from being acknowledged."""
+    """Returns the error of a batch whose delivery.timeout.ms is over, with the reason why it was not acknowledged."""
     topic_partition = f"{batch.topic}-{batch.partition}"
     attempts: tuple[Attempt, ...] = tuple(batch.failures or ())
     if attempts:

@@ -29,13 +29,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 REENTRY_LOOKS: Final = 60_000
-"""A millisecond apart: no thread that goes on keeps the lock so long."""
+"""The attempts to get the lock, a millisecond apart: no thread that makes progress keeps the lock so long."""
 
 
 def _waiting(
     call: Callable[Concatenate[ProducerCalls, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["Producer", P], T]:
-    """Makes a method of a call, which waits for its end."""
+    """Makes a method of a call. The method waits for the call's end."""
 
     @wraps(call)
     def method(self: "Producer", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -66,11 +66,11 @@ class Producer(ProducerBase):
                          functions that make bytes of keys and values
 
     Errors are subclasses of barnabas.errors.BarnabasError; a setting that does not exist or does not fit is a
-    UsageError. What became of a record is told by the handle that `send` returns.
+    UsageError. The handle that `send` returns has the result of a record.
 
-    Safe for use by several threads. Close it, or use it as a context manager. One that is still open when the process
-    ends gets five seconds for what it has not sent, and logs a warning with the number of records that are lost. After
-    a fork the child has a producer of its own, without the records that the parent has not sent yet.
+    Several threads may share a producer. Close it, or use it as a context manager. A producer that is still open when
+    the process ends gets five seconds to send its records, and logs a warning with the number of records that are lost.
+    After a fork the child has a producer of its own, without the records that the parent has not sent yet.
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, /, **named: "Unpack[ProducerKeywords]") -> None:
@@ -92,7 +92,7 @@ class Producer(ProducerBase):
         close_at_exit(self)
 
     def _left_behind(self) -> None:
-        """In the child of a fork: connections and records are the parent's."""
+        """Drops connections and records in a forked child: they belong to the parent."""
         self._forked = True
         self._reopening = threading.Lock()
         self._calls.producer.accumulator.abandon()
@@ -106,12 +106,12 @@ class Producer(ProducerBase):
         return self._calls
 
     def _check_reentry(self) -> None:
-        """Nobody keeps the lock for long, unless it is this very thread, in a call that a signal handler interrupted:
-        that would wait for itself. Looks are counted, and not the time, in which the process may have stood still.
-        Raises UsageError."""
+        """Raises UsageError if this thread itself holds the lock, in a call that a signal handler has interrupted: the
+        call would wait for itself. No other thread keeps the lock for long. Attempts to get the lock are counted, not
+        the time, because the process may have been suspended."""
         lock = self._driver.lock
         if not lock.locked() or not in_main_thread() or self._calls.producer.appender.closed:
-            return  # whoever closes the producer waits in any case
+            return  # `close` waits in any case
         for looks in range(REENTRY_LOOKS):
             if not lock.locked():
                 return
@@ -134,7 +134,7 @@ class Producer(ProducerBase):
         headers: HeadersArgument | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> RecordHandle:
-        """Adds a record to a batch, which leaves when it is full or `linger.ms` old.
+        """Adds a record to a batch, which is sent when it is full or `linger.ms` old.
 
         topic        its name
         value, key   bytes or None, or what the serializers take; a value of None is a tombstone
@@ -143,18 +143,18 @@ class Producer(ProducerBase):
         headers      pairs of a name and bytes or None, or a mapping of such
         on_delivery  called with (error, metadata) when the record is acknowledged (error is None) or has failed
 
-        Returns a handle, a future of the record's place: `handle.result(timeout)` waits for its topic, partition,
-        offset and timestamp, or raises what kept it from being written. Forgetting the handle costs nothing.
+        Returns a handle, a future of the record's metadata: `handle.result(timeout)` waits for its topic, partition,
+        offset and timestamp, or raises the error of the record. The handle may be dropped.
 
-        Blocks, for `max.block.ms` at most, while the topic is not known or the buffer is full. Raises
-        OperationTimedOut (BufferExhausted if it was the buffer), TopicNotFound (of a partition that does not exist,
-        too), MessageTooLarge, ClientClosed, and UsageError or TypeError for arguments that do not fit.
+        Blocks, for `max.block.ms` at most, while the topic is unknown or the buffer is full. Raises OperationTimedOut
+        (BufferExhausted for the buffer), TopicNotFound (also for an unknown partition), MessageTooLarge, ClientClosed,
+        and UsageError or TypeError for invalid arguments.
         """
         return self._calls.producer.appender.send(topic, value, key, partition, timestamp, headers, on_delivery)
 
     def _send_slowly(self, *record: Any) -> RecordHandle:
         calls = self._opened()
-        if self._has_plugins:  # Ctrl-C is to interrupt the application's code
+        if self._has_plugins:  # Ctrl-C must interrupt the application's code
             return result_of(calls.send(*record))
         with HELD:
             return result_of(calls.send(*record))
@@ -176,10 +176,11 @@ class Producer(ProducerBase):
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """`with producer.transaction(): ...`: begins one, commits it at the end and aborts it on an exception."""
+        """Begins a transaction for a `with` block, commits it at the end of the block, and aborts it on an
+        exception."""
         begun = ends = False
         try:
-            with HELD:  # Ctrl-C comes before or after it
+            with HELD:  # Ctrl-C is handled before or after the call
                 self.begin_transaction()
                 begun = True
             yield
@@ -192,16 +193,17 @@ class Producer(ProducerBase):
             raise
 
     def _abort_after(self, error: BaseException) -> None:
-        """What goes wrong here the next call tells. Ctrl-C does not wait for the broker."""
+        """Aborts the transaction after an exception of its block. The next call raises an error of the abort. Ctrl-C
+        does not wait for the broker."""
         with HELD, contextlib.suppress(BarnabasError):
             self.abort_transaction(None if isinstance(error, Exception) else 0)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def close(self, timeout: float | None = None) -> None:
-        """Flush for `timeout` seconds at most (None: as long as it takes), then end. What is not acknowledged fails
-        with ClientClosed; with 0 it returns at once. An open transaction is aborted, but for 0, which leaves it to a
-        successor, its timeout, or `Admin.end_transaction`; a prepared one stays. Calling it again does nothing."""
+        """Flushes for `timeout` seconds at most (None: without a limit), then closes the producer. Records that are not
+        acknowledged fail with ClientClosed. An open transaction is aborted, unless the timeout is 0: then its timeout,
+        a successor or `Admin.end_transaction` ends it. A prepared transaction stays. A second call does nothing."""
         seconds_or_none("timeout", timeout)
         if not self._driver.closed:
             with HELD:
@@ -228,5 +230,5 @@ class Producer(ProducerBase):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Flushes; not if an exception that is none of the application's handling (Ctrl-C) ends the block."""
+        """Flushes and closes. Does not flush if Ctrl-C or SystemExit ends the block."""
         self.close(0 if kind is not None and not issubclass(kind, Exception) else None)

@@ -1,4 +1,4 @@
-"""The producer without its two fronts: appender, accumulator, sender and transactions on a network client."""
+"""The producer behind both fronts: appender, accumulator, sender and transactions on a network client."""
 
 import random
 from typing import Any
@@ -23,7 +23,7 @@ __all__ = ["KafkaProducer"]
 
 
 class KafkaProducer:
-    """A producer that never waits. All of it is used under the lock of the driver."""
+    """A producer that never waits. The caller holds the driver's lock."""
 
     def __init__(
         self,
@@ -76,7 +76,8 @@ class KafkaProducer:
     # --- topics -----------------------------------------------------------------------------------------------------
 
     def open_topic(self, name: Any, timeout_s: float) -> Promise[TopicView]:
-        """Makes a topic known, so that records can be appended for it. Raises UsageError for an invalid name."""
+        """Requests the metadata of a topic, so that its records can be appended. Raises UsageError for an invalid
+        name."""
         promise = self.client.topic(topic_name("topic", name), timeout_s)
         promise.on_done(lambda settled: self._add_topic(settled))
         return promise
@@ -89,7 +90,7 @@ class KafkaProducer:
                 self.appender.topics[topic.name] = TopicInfo(topic.name, count, self._rng.randrange(count))
 
     def _follow_metadata(self) -> None:
-        """Takes in new partitions of topics."""
+        """Adds new partitions of known topics."""
         for name, info in self.appender.topics.items():
             topic = self.client.metadata.topic(name)
             if topic is not None and len(topic.partitions) > info.partition_count:
@@ -97,7 +98,7 @@ class KafkaProducer:
                 info.partition_count = len(topic.partitions)
 
     def _forget_idle_topics(self, now: float) -> None:
-        """Forgets the topics that nothing was sent to for metadata.max.idle.ms."""
+        """Drops the topics to which no record was sent for metadata.max.idle.ms."""
         self._forget_idle_at = now + self._max_idle_s
         partitions = self.accumulator.partitions
         busy = {topic for (topic, _), batches in partitions.items() if batches.queue or batches.in_flight}
@@ -111,7 +112,7 @@ class KafkaProducer:
     # --- for the fronts ---------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Ends at once: batches that are not acknowledged and calls about transactions fail with ClientClosed."""
+        """Closes at once: batches that are not acknowledged and transactional calls fail with ClientClosed."""
         self.accumulator.close()
         error = ClientClosed("the producer was closed before the record was acknowledged")
         self.sender.purge(error, in_flight=True)

@@ -1,4 +1,4 @@
-"""What a producer knows of one partition: its batches that wait or are in flight, and its sequence numbers."""
+"""The state of one partition in a producer: its queued batches, its batches in flight, and its sequence numbers."""
 
 from collections import deque
 
@@ -10,8 +10,8 @@ __all__ = ["PartitionBatches"]
 
 
 class PartitionBatches:
-    """The closed batches of one partition. Their order never changes: a batch that is tried again goes back to its
-    place in front of those that were never sent."""
+    """The closed batches of one partition. Their order never changes: a batch that is retried goes back to its place in
+    front of the batches that were never sent."""
 
     __slots__ = (
         "gap",
@@ -28,30 +28,30 @@ class PartitionBatches:
     def __init__(self, topic_partition: TopicPartition) -> None:
         self.topic_partition = topic_partition
         self.queue: deque[ProducerBatch] = deque()
-        """Closed batches that are not in flight, in their order."""
+        """The closed batches that are not in flight, in their order."""
         self.in_flight: list[ProducerBatch] = []
-        """Batches in flight, in their order; also those that were given up and are not answered yet."""
+        """The batches in flight, in their order, also those that were given up and are not answered yet."""
         self.next_position = 0
         self.producer_id_and_epoch = NO_PRODUCER_ID_AND_EPOCH
         self.next_sequence = 0
         self.has_acknowledged = False
         """Whether the partition has acknowledged a batch of this producer id. A broker takes any sequence for the first
-        batch of an id, so a second one must not overtake it: it waits for the answer."""
+        batch of an id, so the second batch waits for the first one's answer and cannot overtake it."""
         self.gap: float | None = None
-        """Position of the last batch that had a sequence and was given up: the batches behind it are out of sequence,
-        unless it was written after all."""
+        """The position of the last batch that had a sequence and was given up: the batches behind it are out of
+        sequence, unless it was written after all."""
         self.quiet_from = float("-inf")
-        """Until then bytes of a lost connection may still reach the broker: after a gap, batches get no new sequences
-        before."""
+        """The time until which bytes of a lost connection may still reach the broker. After a gap, batches get no new
+        sequences before."""
 
     def add(self, batch: ProducerBatch) -> None:
-        """Queues a batch that was just closed."""
+        """Queues a batch that was just closed, behind all others."""
         batch.position = float(self.next_position)
         self.next_position += 1
         self.queue.append(batch)
 
     def put_back(self, batches: list[ProducerBatch]) -> None:
-        """Queues batches again, in their places."""
+        """Queues batches again, at their places in the order."""
         for batch in batches:
             earlier = []
             while self.queue and self.queue[0].position < batch.position:
@@ -71,7 +71,8 @@ class PartitionBatches:
             self.gap = batch.position if self.gap is None else max(self.gap, batch.position)
 
     def restart_sequences(self, current: ProducerIdAndEpoch) -> None:
-        """Numbers from 0 under this id and epoch. Only while nothing is in flight that may be written."""
+        """Restarts the sequences from 0 under a producer id and epoch. Allowed only while no batch in flight may be
+        written."""
         if current.producer_id != self.producer_id_and_epoch.producer_id:
             self.has_acknowledged = False
         self.producer_id_and_epoch = current

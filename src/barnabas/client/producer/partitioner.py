@@ -13,8 +13,8 @@ __all__ = ["BuiltInPartitioner"]
 
 
 class BuiltInPartitioner:
-    """Chooses, of two random partitions, the one with fewer batches to send. That spreads records by the speed of the
-    brokers without looking at every partition."""
+    """Chooses, of two random partitions, the one with fewer batches to send. So faster brokers get more records,
+    without a look at every partition."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Code of the application that a producer calls for each record: serializers, a partitioner, interceptors."""
+"""Calls the application's code for each record: serializers, a partitioner, interceptors."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ _log = logging.getLogger("barnabas.client")
 
 
 class RecordSerializer:
-    """The settings key.serializer, value.serializer and partitioner.class."""
+    """Applies the settings key.serializer, value.serializer and partitioner.class."""
 
     def __init__(self, settings: ProducerSettings) -> None:
         self._serialize_key = settings.key_serializer
@@ -25,7 +25,7 @@ class RecordSerializer:
     def serialize(
         self, topic: str, partition_count: int, value: Any, key: Any, partition: Any
     ) -> tuple[Any, Any, int | None]:
-        """Returns value, key and partition as the application's code makes them."""
+        """Returns the serialized value and key, and the partition that the application's partitioner chooses."""
         if key is not None and self._serialize_key is not None:
             key = self._serialize_key(key)
         if value is not None and self._serialize_value is not None:
@@ -39,7 +39,8 @@ class RecordSerializer:
 
 
 class ProducerRecord(NamedTuple):
-    """A record as `send` got it: not serialized, and without a partition unless the application gave one."""
+    """The arguments of `send`: a record that is not serialized, and has a partition only if the application gave
+    one."""
 
     topic: str
     value: Any = None
@@ -50,17 +51,17 @@ class ProducerRecord(NamedTuple):
 
 
 class Interceptors:
-    """The setting interceptor.classes. What interceptors raise is logged, and breaks nothing."""
+    """Applies the setting interceptor.classes. Exceptions of interceptors are logged, and otherwise ignored."""
 
     def __init__(self, given: Iterable[Any]) -> None:
-        """Takes objects, or classes to make them of. Raises UsageError for an object without any of the methods."""
+        """Takes interceptors, or classes of them. Raises UsageError for an object without any of the methods."""
         self._interceptors = [interceptor() if isinstance(interceptor, type) else interceptor for interceptor in given]
         for interceptor in self._interceptors:
             if not any(callable(getattr(interceptor, name, None)) for name in _METHODS):
                 raise UsageError(f"interceptor.classes: {interceptor!r} has neither {' nor '.join(_METHODS)}")
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Returns the record as the last interceptor leaves it."""
+        """Returns the record after the changes of all interceptors."""
         for interceptor in self._interceptors:
             changed = _call(interceptor, "on_send", record)
             if isinstance(changed, ProducerRecord):
@@ -74,7 +75,7 @@ class Interceptors:
             _call(interceptor, "on_acknowledgement", error, metadata)
 
     def watching(self, on_delivery: Callable[..., object] | None) -> Callable[..., object]:
-        """Returns a callback for the end of a record: the interceptors hear of it first, then `on_delivery`."""
+        """Returns a callback for the end of a record, which calls the interceptors, then `on_delivery`."""
 
         def done(error: BaseException | None, metadata: RecordMetadata) -> None:
             self.on_acknowledgement(error, metadata)
@@ -84,7 +85,7 @@ class Interceptors:
         return done
 
     def not_taken(self, record: ProducerRecord, error: BaseException) -> None:
-        """Tells the interceptors of a record that came into no batch."""
+        """Reports a record that was not appended to a batch to the interceptors."""
         partition = -1 if record.partition is None else record.partition
         self.on_acknowledgement(error, RecordMetadata(record.topic, partition, -1, -1))
 

@@ -1,6 +1,6 @@
-"""One batch of records, and the handle that a caller has of one of its records. Compiled where that is possible.
+"""A batch of records, and the handle of one of its records. Compiled where that is possible.
 
-A record has no object of its own: its handle is a batch and an index, and nobody keeps the handle but the caller.
+A record has no object of its own: its handle is a batch and an index, and only the caller keeps the handle.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["OnDelivery", "ProducerBatch", "ProducerDriver", "RecordHandle", "Rec
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record stands. The offset is -1 where the broker did not say (acks=0, or a repeat it had already)."""
+    """The place of a record. The offset is -1 if the broker did not return one (acks=0, or a duplicate)."""
 
     topic: str
     partition: int
@@ -41,16 +41,16 @@ OnDelivery = Callable[[BaseException | None, RecordMetadata], object]
 
 
 class ProducerDriver(Protocol):
-    """Turns the network client for a producer, and waits as its kind does: in the calling thread, or on a loop."""
+    """Drives the network client of a producer, and waits in the calling thread or on an event loop."""
 
     def now(self) -> float:
         """Returns the time of the network client's clock."""
 
     def turn(self) -> None:
-        """Lets the network client send what is ready."""
+        """Lets the network client send the batches that are ready."""
 
     def batch_opened(self) -> None:
-        """Sees to it that the linger of the first open batch is kept. The lock is held."""
+        """Schedules a turn for the linger of the first open batch. The caller holds the lock."""
 
     def send_slowly(
         self,
@@ -63,7 +63,7 @@ class ProducerDriver(Protocol):
         on_delivery: Any,
         is_serialized: bool,
     ) -> RecordHandle:
-        """Sends a record that `RecordAppender.send` cannot append at once: waits, calls interceptors."""
+        """Sends a record that `RecordAppender.send` cannot append at once: waits for memory, calls interceptors."""
 
     def wait_for_batch(self, batch: ProducerBatch, timeout: float | None) -> None:
         """Waits until the batch is done or was split. Raises OperationTimedOut."""
@@ -72,49 +72,50 @@ class ProducerDriver(Protocol):
         """Waits until the promise is settled. Raises OperationTimedOut."""
 
     def await_call(self, add_listener: Callable[[Callable[[], None]], None]) -> Any:
-        """Returns an iterator that an event loop runs until the function that `add_listener` got is called."""
+        """Returns an iterator for `__await__`, which waits until the listener that it adds by `add_listener` is
+        called."""
 
     def add_callback(self, add: Callable[[Callable[[Callable[[], None]], None]], None]) -> None:
-        """Calls `add` under the lock, with the function that takes callbacks which are due; then sees that those are
-        called."""
+        """Calls `add` under the lock with a function that takes callbacks which are due, and then makes sure that these
+        are called."""
 
 
 class ProducerBatch:
-    """Records for one partition: open while records are added, then on its way, then done."""
+    """Records of one partition. A batch is open while records are added, then closed, and done at the end."""
 
     def __init__(self, topic: str, partition: i64, base_timestamp: i64, driver: ProducerDriver) -> None:
         self.topic = topic
         self.partition: i64 = partition
         self.driver: ProducerDriver = driver
-        """Waits for the batch on behalf of handles."""
+        """The driver that handles use to wait for the batch."""
         self.records: BytesWriter = BytesWriter()
         self.count: i64 = 0
         self.base_timestamp: i64 = base_timestamp
         self.max_timestamp: i64 = base_timestamp
         self.is_open: bool = True
         self.opened_at: float = 0.0
-        # from here on it is the accumulator's and the sender's
+        # the state of the accumulator and the sender
         self.size: i64 = 0
-        """Bytes of buffer.memory that the batch holds."""
+        """The bytes of buffer.memory that the batch uses."""
         self.body: bytes | None = None
-        """The records as they are sent, compressed."""
+        """The compressed records."""
         self.compression: i64 = 0
         self.deadline: float = 0.0
         self.attempts: i64 = 0
         self.sent_at: float = 0.0
         self.retry_at: float = 0.0
         self.position: float = 0.0
-        """The batch's place in the order of its partition, which nothing changes."""
+        """The batch's place in the order of its partition, which never changes."""
         self.position_span: float = 1.0
-        """No other batch has a position below position + position_span: the room for halves."""
+        """The distance to the position of the next batch, which leaves room for halves of this one."""
         self.producer_id: i64 = -1
         self.producer_epoch: i64 = -1
         self.base_sequence: i64 = -1
         self.in_flight: bool = False
         self.maybe_written: bool = False
-        """The batch was sent, and no answer says whether it was written."""
+        """Whether the batch was sent, and no response tells whether it was written."""
         self.failures: list[Any] | None = None
-        """The last failed tries, as Attempts."""
+        """The last failed attempts (Attempt)."""
         self.done: bool = False
         self.base_offset: i64 = -1
         self.append_timestamp: i64 = -1
@@ -123,9 +124,9 @@ class ProducerBatch:
         self.parts: list[ProducerBatch] | None = None
         """The batches that replaced this one when it was too large."""
         self.callbacks: list[tuple[int, int, Any]] | None = None
-        """(index, timestamp, function of the error and the metadata) of single records, in their order."""
+        """The callbacks of single records in their order: index, timestamp, function of the error and the metadata."""
         self.listeners: list[Any] | None = None
-        """Functions without arguments, called when the batch is done or split."""
+        """Functions without arguments that are called when the batch is done or split."""
 
     def header(self, transactional: bool) -> bytes:
         """Returns the 61 bytes in front of the body, checksum included."""
@@ -172,7 +173,7 @@ class ProducerBatch:
 
 @mypyc_attr(acyclic=True, free_list_len=1)
 class RecordHandle:
-    """What became of one record: a future that costs next to nothing if nobody looks at it."""
+    """A future of the result of one record, which costs next to nothing if it is not used."""
 
     def __init__(self, batch: ProducerBatch, index: i64, timestamp: i64) -> None:
         self._batch = batch
@@ -180,7 +181,7 @@ class RecordHandle:
         self._timestamp: i64 = timestamp
 
     def _current_batch(self) -> ProducerBatch:
-        """Returns the batch that has the record now: halves replace a batch that was too large."""
+        """Returns the batch that contains the record now: halves replace a batch that was too large."""
         while self._batch.parts is not None:
             for part in self._batch.parts:
                 if self._index < part.count:
@@ -199,30 +200,30 @@ class RecordHandle:
 
     @property
     def offset(self) -> int:
-        """-1 until it is known, and with acks=0."""
+        """The offset of the record; -1 until it is known, and with acks=0."""
         batch = self._current_batch()
         return batch.base_offset + self._index if batch.base_offset >= 0 else -1
 
     @property
     def timestamp(self) -> int:
-        """Milliseconds since the epoch: the record's own, or the broker's where the topic asks for LogAppendTime."""
+        """Milliseconds since 1970: the record's own timestamp, or the broker's if the topic uses LogAppendTime."""
         batch = self._current_batch()
         return batch.append_timestamp if batch.append_timestamp >= 0 else self._timestamp
 
     def done(self) -> bool:
-        """Acknowledged or failed."""
+        """Whether the record is acknowledged or has failed."""
         return self._current_batch().done
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait until the record is acknowledged. Raises what made it fail; OperationTimedOut after `timeout` seconds,
-        which changes nothing about the record."""
+        """Waits until the record is acknowledged, and returns its metadata. Raises the error of the record;
+        OperationTimedOut after `timeout` seconds, which has no effect on the record."""
         error = self.exception(timeout)
         if error is not None:
             raise error
         return self._current_batch().metadata(self._index, self._timestamp)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """As `result`, but returns the failure; None if the record is acknowledged."""
+        """Waits like `result`, and returns the error; None if the record is acknowledged."""
         batch = self._current_batch()
         while not batch.done:
             batch.driver.wait_for_batch(batch, timeout)
@@ -230,7 +231,8 @@ class RecordHandle:
         return batch.error_of(self._index)
 
     def add_done_callback(self, callback: Callable[[RecordHandle], object]) -> None:
-        """Call it with this handle once the record is done, on a thread of the producer's; at once if it is."""
+        """Calls `callback` with this handle once the record is done, on a thread of the producer; at once if it is
+        already."""
         self._current_batch().driver.add_callback(lambda call: self._add_callback(callback, call))
 
     def _add_callback(

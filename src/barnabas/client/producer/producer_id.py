@@ -12,12 +12,12 @@ from barnabas.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerId
 __all__ = ["EPOCH_MAX", "NO_PRODUCER_ID_AND_EPOCH", "ProducerIdAndEpoch", "ProducerIds"]
 
 EPOCH_MAX: Final = 32766
-"""The last epoch that may be used; 32767 is the coordinator's own, to fence with."""
+"""The last epoch of a producer; coordinators use 32767 to fence."""
 REQUEST_TIMEOUT_S: Final = 60.0
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """What a broker checks sequences under."""
+    """The id and epoch of a producer, for which brokers check the sequences."""
 
     producer_id: ProducerId
     producer_epoch: int
@@ -27,12 +27,12 @@ NO_PRODUCER_ID_AND_EPOCH: Final = ProducerIdAndEpoch(ProducerId(NO_PRODUCER_ID),
 
 
 class ProducerIds:
-    """Gets a producer id, and raises its epoch when a gap in the sequences must be left behind (KIP-360)."""
+    """Requests a producer id, and raises its epoch after a gap in the sequences (KIP-360)."""
 
     def __init__(self, client: NetworkClient) -> None:
         self.current = NO_PRODUCER_ID_AND_EPOCH
         self.error: Error | None = None
-        """Why there is no producer id and will be none."""
+        """The error because of which there will be no producer id."""
         self._client = client
         self._requested: Promise[Any] | None = None
 
@@ -41,11 +41,11 @@ class ProducerIds:
         return self.current.producer_id >= 0
 
     def request(self) -> None:
-        """Asks any broker for a producer id, if that is not under way."""
+        """Requests a producer id from any broker, unless such a request is in flight."""
         from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 
         if self._requested is None and self.error is None:
-            # 2147483647 as in Kafka's clients: without a transaction there is nothing that could time out
+            # 2147483647 as in Kafka's clients: without a transaction there is no timeout
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0x7FFFFFFF)
             self._requested = send_with_retries(
                 self._client, request, ANY, timeout_s=REQUEST_TIMEOUT_S, check=lambda response: response.error_code
@@ -65,7 +65,7 @@ class ProducerIds:
         self.current = ProducerIdAndEpoch(ProducerId(response.producer_id), response.producer_epoch)
 
     def bump_epoch(self) -> None:
-        """Raises the epoch, or asks for another producer id when the epochs are used up."""
+        """Raises the epoch, or requests another producer id when the epochs are used up."""
         if self.current.producer_epoch >= EPOCH_MAX:
             self.current = NO_PRODUCER_ID_AND_EPOCH
             self.request()

@@ -1,7 +1,7 @@
 """Keeps batches from their first record to their end: linger, compression, memory, order, expiry.
 
-The appender fills batches. Here they are closed when they are full or have lingered, queued by partition, and
-completed. The memory of a batch counts from its first record to its end.
+The appender fills batches. The accumulator closes them when they are full or have lingered, queues them by partition,
+and completes them. A batch counts in buffer.memory from its first record to its end.
 """
 
 import contextlib
@@ -29,12 +29,12 @@ __all__ = ["RecordAccumulator"]
 
 SINGLE_BATCH_BYTES: Final = 64 * 1024
 BULK_BATCH_BYTES: Final = 256 * 1024
-"""Where batch.size is not set. Half the work of a batch is the same whatever it holds, on both sides, and who fills
-more than 16 KB within linger.ms gains by it; the rows of a bulk call do not even wait for each other."""
+"""The batch size of bulk calls if batch.size is not set. Half of the work on a batch, in client and broker, does not
+depend on its size, so calls that fill more than 16 KB gain by larger batches."""
 
 
 class RecordAccumulator:
-    """The batches of a producer. Callbacks of the application are made when the network client is at rest."""
+    """The batches of a producer. Callbacks of the application are called when the network client is at rest."""
 
     def __init__(
         self,
@@ -47,13 +47,13 @@ class RecordAccumulator:
     ) -> None:
         self.partitions: dict[tuple[str, int], PartitionBatches] = {}
         self.queued: dict[PartitionBatches, None] = {}
-        """Partitions with batches that are not in flight."""
+        """The partitions with batches that are not in flight."""
         self.incomplete: dict[ProducerBatch, None] = {}
-        """Batches that are closed and not done."""
+        """The batches that are closed and not done."""
         self.flushing = 0
-        """Calls that wait for all batches: nothing lingers."""
+        """The number of calls that wait for all batches; meanwhile no batch lingers."""
         self.failed = 0
-        """Records that were given up."""
+        """The number of records that were given up."""
         self.closed = False
         self._codec = CODEC_IDS[settings.compression_type]
         self._level = settings.compression_level
@@ -63,7 +63,7 @@ class RecordAccumulator:
         self._completions = client.completions
         self._opened: deque[ProducerBatch] = deque()
         self._by_age: deque[ProducerBatch] = deque()
-        """Closed batches; the oldest that is not done is the next to expire."""
+        """The closed batches by age; the oldest that is not done is the next to expire."""
         buffer_memory = max(settings.buffer_memory, 1)
         self.appender = RecordAppender(
             driver,
@@ -87,7 +87,7 @@ class RecordAccumulator:
         )
 
     def accept_records(self, accepts: bool) -> None:
-        """Lets the appender take records, or not; a closed accumulator takes none."""
+        """Allows or forbids the appender to take records. A closed accumulator takes none."""
         self.appender.closed = self.closed or not accepts
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class RecordAccumulator:
         self.closed = self.appender.closed = True
 
     def abandon(self) -> None:
-        """In the child of a fork: the records are the parent's to send, and its threads may have held the lock."""
+        """Gives up all batches in a forked child: the parent sends them, and its threads may have held the lock."""
         self.close()
         self.appender.replace_lock()
         error = ClientClosed("the record is the parent process's to send; this one was forked from it")
@@ -124,7 +124,7 @@ class RecordAccumulator:
                 topic = self.appender.topics[batch.topic]
                 if topic.open_batches[batch.partition] is batch:
                     self.appender.close_batch(topic, batch)
-                else:  # its beginning was interrupted: nobody appends to it
+                else:  # an interrupted `send` has made it: no record is appended to it
                     batch.is_open = False
             opened.popleft()
         for batch in self.appender.take_full_batches():
@@ -150,7 +150,7 @@ class RecordAccumulator:
         self._by_age.append(batch)
 
     def put_back(self, partition: PartitionBatches, batches: list[ProducerBatch]) -> None:
-        """Queues batches again, in their places."""
+        """Queues batches again, at their places in the order."""
         partition.put_back(batches)
         self.queued[partition] = None
 
@@ -160,7 +160,7 @@ class RecordAccumulator:
         return not self.appender.full_batches
 
     def next_deadline(self) -> float:
-        """Returns when `queue_ready` or `expired` has something to do."""
+        """Returns the time of the next batch that has lingered or expires."""
         opened = self._opened
         while opened and not opened[0].is_open:
             opened.popleft()
@@ -181,8 +181,8 @@ class RecordAccumulator:
         )
 
     def all_batches(self) -> Iterable[ProducerBatch]:
-        """Returns the batches that are not done, open ones too. An open batch without a record is left of an
-        interrupted `send`, and counts as none."""
+        """Returns the batches that are not done, also open ones. An open batch without a record, which an interrupted
+        `send` leaves, is not included."""
         opened = (batch for batch in self._opened if batch.is_open and batch.count)
         return [*self.incomplete, *self.appender.full_batches, *opened]
 
@@ -196,7 +196,7 @@ class RecordAccumulator:
         return [batch for batch in self.incomplete if batch.deadline <= now]
 
     def complete(self, batch: ProducerBatch, error: BaseException | None) -> None:
-        """Ends a batch, which has its offsets already."""
+        """Completes a batch, whose offsets are set already."""
         batch.error = error
         batch.done = True
         batch.body = None
@@ -206,7 +206,7 @@ class RecordAccumulator:
         self._notify(batch)
 
     def fail(self, batch: ProducerBatch, error: BarnabasError) -> None:
-        """Ends a batch that is given up."""
+        """Completes a batch that is given up."""
         partition = self.partitions[batch.topic, batch.partition]
         if batch in partition.queue:
             partition.queue.remove(batch)
@@ -224,14 +224,14 @@ class RecordAccumulator:
                 self.fail(batch, error)
 
     def close_batches(self) -> list[ProducerBatch]:
-        """Closes and queues the open batches. Returns all that are not done."""
+        """Closes and queues the open batches. Returns all batches that are not done."""
         self.flushing += 1
         self.queue_ready(NEVER)
         self.flushing -= 1
         return list(self.incomplete)
 
     def split(self, partition: PartitionBatches, batch: ProducerBatch) -> None:
-        """Puts two halves in the place of a batch that is too large for its topic, with its handles and callbacks."""
+        """Replaces a batch that is too large for its topic by two halves, which take over its handles and callbacks."""
         batch.parts = halves = _halves(batch, self._level)
         del self.incomplete[batch]
         self.appender.used_bytes -= batch.size
@@ -270,7 +270,7 @@ def _call_back(batch: ProducerBatch) -> None:
 
 
 def _halves(batch: ProducerBatch, level: int | None) -> list[ProducerBatch]:
-    """Returns two batches with the halves of the records: order, deadline and sequences stay."""
+    """Returns two batches with the halves of the records. Order, deadline and sequences stay the same."""
     assert batch.body is not None
     body = decompress(batch.compression, batch.body)
     records = read_records(body, 0, batch.count, 0, batch.base_timestamp, None)

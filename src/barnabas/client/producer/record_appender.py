@@ -1,7 +1,7 @@
 """Appends records to the open batches of their partitions: chooses the partition, checks the record, writes it.
 
-This is the only code that runs for every record, and it is compiled where that is possible. It calls nothing in Python
-on its way but what the caller asked for. Everything else about a batch happens once a batch, in the accumulator.
+Only this code runs for every record, and it is compiled where that is possible. The only Python code that it calls are
+the application's serializers and partitioner. All other work on a batch is done once a batch, in the accumulator.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
     "partition_number",
 ]
 
-# why a record was not appended
+# the reasons why a record was not appended
 UNKNOWN_TOPIC: Final = 1
 UNKNOWN_PARTITION: Final = 2
 BUFFER_FULL: Final = 3
@@ -39,15 +39,15 @@ CLOSED: Final = 4
 
 BATCH_OVERHEAD: Final = 61
 TURN_BYTES: Final = 256 * 1024
-"""So many bytes are in full batches before the sender gets its turn: fewer, fuller requests. No batch waits for that
-longer than it may linger."""
+"""The bytes in full batches that make the sender send: fewer, fuller requests. No batch waits for that longer than it
+may linger."""
 FREE_BUFFER_BYTES: Final = 512 * 1024
 NO_RECORDS: Final = BytesWriter()
 NEVER_MS: Final = 1 << 62
 
 
 class TopicInfo:
-    """A topic's open batches by partition, and the partition that records without a key stick to."""
+    """A topic's open batches by partition, and the sticky partition, which gets the records without a key."""
 
     def __init__(self, topic: str, partition_count: i64, sticky_partition: i64) -> None:
         self.topic = topic
@@ -55,33 +55,33 @@ class TopicInfo:
         self.open_batches: list[ProducerBatch | None] = [None for _ in range(partition_count)]
         self.sticky_partition: i64 = sticky_partition
         self.sticky_bytes: i64 = 0
-        """Bytes that went to the sticky partition since it was chosen."""
+        """The bytes that the sticky partition got since it was chosen."""
         self.next_round_robin: i64 = sticky_partition
         self.is_used: bool = True
-        """Whether a record came since the producer last looked for idle topics."""
+        """Whether a record was sent since the producer last looked for idle topics."""
 
 
 class AppendedRows:
-    """Rows of a bulk call whose records stand one after another in a batch."""
+    """Rows of a bulk call whose records follow one another in a batch."""
 
     def __init__(
         self, batch: ProducerBatch, first_record: i64, first_row: i64, row_numbers: BytesWriter | None
     ) -> None:
         self.batch = batch
         self.first_record: i64 = first_record
-        """Index in the batch of the first row's record."""
+        """The index in the batch of the first row's record."""
         self.count: i64 = 0
         self.first_row: i64 = first_row
-        """Number of the first row in the call."""
+        """The number of the first row in the call."""
         self.row_numbers: BytesWriter | None = row_numbers
-        """The numbers of the rows as little-endian 32 bits, less `first_row`; None: the rows follow one another."""
+        """The numbers of the rows less `first_row`, as little-endian 32 bits; None if the rows follow one another."""
 
 
 class BatchListener(Protocol):
-    """The accumulator, as the appender knows it."""
+    """The part of the accumulator that the appender calls."""
 
     def batch_opened(self, batch: ProducerBatch) -> None:
-        """The appender has begun a batch."""
+        """Notes that the appender has opened a batch."""
 
 
 class Partitioner(Protocol):
@@ -122,40 +122,41 @@ class RecordAppender:
     ) -> None:
         self.driver: ProducerDriver = driver
         self.lock: Lock = lock
-        """Held by `send` for the moment of the append."""
+        """The lock that `send` holds while it appends."""
         self.accumulator: BatchListener = accumulator
         self.partitioner: Partitioner = partitioner
         self.topics: dict[str, TopicInfo] = {}
         self.full_batches: list[ProducerBatch] = []
-        """Closed batches that the accumulator has not taken yet, in their order."""
+        """The closed batches that the accumulator has not taken yet, in their order."""
         self.full_bytes: i64 = 0
-        """Bytes in `full_batches`: a turn for every small batch would cost more than it brings."""
+        """The bytes in `full_batches`, which trigger a turn: a turn for every small batch would cost too much."""
         self.batch_size: i64 = batch_size
         self.bulk_batch_size: i64 = bulk_batch_size
         self.free_buffers: list[BytesWriter] = []
-        """Buffers of batches that were taken, for the next ones: growing new ones costs as much as filling them."""
+        """The buffers of batches that were taken, for the next batches: new buffers would cost as much to grow as to
+        fill."""
         self.free_buffers_max: i64 = FREE_BUFFER_BYTES // max(batch_size, bulk_batch_size, 1) + 1
         self.linger_ms: i64 = linger_ms
         self.buffer_memory: i64 = buffer_memory
         self.record_size_max: i64 = record_size_max
         self.used_bytes: i64 = 0
-        """Bytes of buffer.memory in use."""
+        """The bytes of buffer.memory in use."""
         self.refusal: i64 = 0
-        """Why the last record was not appended."""
+        """The reason why the last record was not appended."""
         self.exhausted: bool = False
-        """A caller waits for memory: no batch should linger."""
+        """Whether a caller waits for memory, so that no batch may linger."""
         self.closed: bool = False
         self.has_plugins: bool = has_plugins
         """Whether the application gave serializers, interceptors or a partitioner."""
         self.serializer: Serializer | None = serializer
-        """Calls the serializers and the partitioner of the application, where there are no interceptors."""
+        """Calls the application's serializers and partitioner, if there are no interceptors."""
         self.round_robin: bool = round_robin
         self.ignore_keys: bool = ignore_keys
         self.turn_due_ms: i64 = NEVER_MS
-        """When the first open batch has lingered, by the wall clock; 0: now. An application that sends all the time
-        gives the sender its turns itself."""
+        """The time by the wall clock at which the first open batch has lingered; 0: now. An application that sends all
+        the time makes the sender's turns itself."""
         self.appended: i64 = 0
-        """Records appended so far."""
+        """The number of appended records."""
 
     def replace_lock(self) -> None:
         self.lock = Lock()
@@ -172,14 +173,14 @@ class RecordAppender:
         headers: Any = None,
         on_delivery: Any = None,
     ) -> RecordHandle:
-        """The synchronous producer's `send`. Arguments are checked one by one, so their types are not declared here."""
+        """Sends a record of the synchronous producer. Undeclared types let the method check each argument itself."""
         if self.has_plugins:
             serializer = self.serializer
             info = self.topics.get(topic) if isinstance(topic, str) else None
             if serializer is None or info is None:
                 return self.driver.send_slowly(topic, value, key, partition, timestamp, headers, on_delivery, False)
             value, key, partition = serializer.serialize(topic, info.partition_count, value, key, partition)
-        with self.lock:  # Ctrl-C may come after a call of `acquire`
+        with self.lock:  # after a call of `acquire`, Ctrl-C might keep it locked
             handle = self.append(topic, value, key, partition, timestamp, headers, on_delivery)
             turn = self.turn_due
         if handle is None:
@@ -199,8 +200,8 @@ class RecordAppender:
         headers: Any,
         on_delivery: Any,
     ) -> RecordHandle | None:
-        """Appends a record to a batch. Returns None, with the reason in `refusal`, if that cannot be done now. Raises
-        for a record that can never be sent."""
+        """Appends a record to a batch. Returns None, with the reason in `refusal`, if no batch can take the record now.
+        Raises for a record that can never be sent."""
         if self.closed:
             self.refusal = CLOSED
             return None
@@ -227,7 +228,7 @@ class RecordAppender:
                 timestamp = time_ms("timestamp", timestamp)
             try:
                 stamp = timestamp
-            except (ValueError, OverflowError):  # compiled: it has more than 64 bits
+            except (ValueError, OverflowError):  # compiled code raises this for more than 64 bits
                 stamp = -1
             if stamp < 0 or stamp > INT64_MAX:
                 time_ms("timestamp", timestamp)
@@ -253,7 +254,7 @@ class RecordAppender:
         return RecordHandle(batch, at, stamp)
 
     def _note_linger(self, now_ms: i64) -> None:
-        """Notes when the batch of a new record has lingered."""
+        """Notes the time at which the batch of a new record has lingered."""
         if now_ms >= self.turn_due_ms:
             self.turn_due_ms = 0
         elif self.turn_due_ms == NEVER_MS:
@@ -269,8 +270,8 @@ class RecordAppender:
         headers: tuple[tuple[str, bytes | None], ...],
         batch_size: i64,
     ) -> ProducerBatch | None:
-        """Writes a record into the open batch of its partition (-1: choose one), which is full at `batch_size`. Returns
-        the batch, or None with the reason in `refusal`."""
+        """Writes a record into the open batch of its partition (-1: the sticky one), which is full at `batch_size`.
+        Returns the batch, or None with the reason in `refusal`."""
         size: i64 = RECORD_OVERHEAD
         if value is not None:
             size += len(value)
@@ -324,10 +325,10 @@ class RecordAppender:
         try:
             write_record(writer, batch.count, timestamp - batch.base_timestamp, key, value, headers)
             written = len(writer) - before
-        except BaseException:  # Ctrl-C, where this is plain Python
+        except BaseException:  # Ctrl-C, if this runs as plain Python
             writer.truncate(before)
             raise
-        # no call from here on, so that nothing comes between
+        # no call from here on, so that no signal is handled in between
         batch.count += 1
         if timestamp > batch.max_timestamp:
             batch.max_timestamp = timestamp
@@ -351,17 +352,17 @@ class RecordAppender:
             topic.sticky_partition = self.partitioner.next_partition(topic)
 
     def close_batch(self, topic: TopicInfo, batch: ProducerBatch) -> None:
-        """Closes a batch, which the accumulator takes at its next turn."""
+        """Closes a batch. The accumulator takes it at its next turn."""
         batch.is_open = False
         topic.open_batches[batch.partition] = None
-        if batch.count == 0:  # its only record was interrupted
+        if batch.count == 0:  # the `send` of its only record was interrupted
             self.used_bytes -= batch.size
             return
-        self.full_batches += [batch]  # no call: nothing comes between these steps
+        self.full_batches += [batch]  # without a call, so that no signal is handled between these steps
         self.full_bytes += batch.size
 
     def take_full_batches(self) -> list[ProducerBatch]:
-        """Hands the closed batches over to the accumulator."""
+        """Returns the closed batches, which now belong to the accumulator."""
         full = self.full_batches
         self.full_batches = []
         self.full_bytes = 0
@@ -369,7 +370,7 @@ class RecordAppender:
         return full
 
     def take_records(self, batch: ProducerBatch) -> bytes:
-        """Takes the written records out of a closed batch."""
+        """Returns the written records of a closed batch, and recycles its buffer."""
         writer = batch.records
         records = writer.getvalue()
         batch.records = NO_RECORDS
@@ -380,14 +381,14 @@ class RecordAppender:
 
     @property
     def turn_due(self) -> bool:
-        """Whether the sender should have its turn: enough batches are full, or one has lingered."""
+        """Whether the sender must send: enough batches are full, or a batch has lingered."""
         return self.full_bytes >= TURN_BYTES or self.turn_due_ms == 0
 
     # --- many records -----------------------------------------------------------------------------------------------
 
     def append_rows(self, topic: TopicInfo, rows: Rows, start: i64, appended: list[AppendedRows]) -> int:
-        """Appends the rows from `start` on, until enough batches are full or a row is refused (see `refusal`). Adds to
-        `appended` where the rows stand. Returns the row to append next."""
+        """Appends the rows from `start` on, until enough batches are full or a row is refused (see `refusal`). Adds
+        their places to `appended`. Returns the number of the next row."""
         self.refusal = 0
         if self.closed:
             self.refusal = CLOSED
@@ -431,7 +432,7 @@ class RecordAppender:
 
 
 def as_bytes(what: str, value: Any) -> bytes:
-    """Reads a key or value that is not bytes. Raises TypeError."""
+    """Converts a key or value that is not of type bytes. Raises TypeError."""
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
     raise TypeError(
@@ -440,5 +441,5 @@ def as_bytes(what: str, value: Any) -> bytes:
 
 
 def partition_number(partition: object) -> int:
-    """Reads the argument `partition`. Raises UsageError."""
+    """Checks the argument `partition`. Raises UsageError."""
     return whole("partition", partition, 0, INT32_MAX, "give a number from 0 on, or None to have one chosen")

@@ -1,10 +1,10 @@
-"""Sends batches to the leaders of their partitions, reads the answers, retries, and keeps the order.
+"""Sends batches to the leaders of their partitions, reads the responses, retries, and keeps the order.
 
-A node has `max.in.flight` requests open at most, with one batch of a partition each. A batch that failed for a passing
-reason goes back to its place and is sent first. An idempotent producer promises order without duplicates: a batch keeps
-its sequence until it is known not to be written, and only then may get another one. A batch that is given up leaves a
-gap. Once the fate of all batches behind the gap is known, and no bytes of a lost connection can arrive any more, the
-epoch goes up and the partition counts from 0 again, so nothing is lost or doubled by the new sequences.
+A node has `max.in.flight` requests open at most, each with one batch of a partition. A batch that failed with a
+retriable error goes back to its place and is sent first. An idempotent producer keeps the order without duplicates: a
+batch keeps its sequence until it is known not to be written, and only then may get another one. A batch that is given
+up leaves a gap. When the results of all batches behind the gap are known, and no bytes of a lost connection can arrive
+any more, the epoch goes up and the partition's sequences restart from 0, so that no record is lost or duplicated.
 """
 
 from typing import Final
@@ -60,14 +60,14 @@ PERHAPS_WRITTEN: Final = (
     UnknownServerError,
     NetworkException,
 )
-"""Answers of a broker that leave open whether the batch is in its log."""
+"""The errors of a broker that leave open whether the batch is in its log."""
 
 Placed = tuple[str, bytes, list[ProducerBatch]]
-"""A topic, its id, and one batch for each of some partitions."""
+"""A topic's name, its id, and its batches, one for each partition."""
 
 
 class Sender:
-    """The part of a producer that talks with the leaders of partitions."""
+    """Sends the Produce requests of a producer."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Sender:
         self._ids = ids
         self._transactions = transactions
         self._in_flight: dict[int, int] = {}
-        """Requests by node."""
+        """The number of requests in flight, by node."""
         self._nodes: dict[int, Node] = {}
         self._writer = ProduceRequestWriter(settings.acks, settings.request_timeout_ms)
         self._due = NEVER
@@ -96,13 +96,13 @@ class Sender:
         self.retries = 0
 
     def next_deadline(self) -> float:
-        """Returns when the pause of a retry is over."""
+        """Returns when the backoff of the next retry is over."""
         return self._due
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def send_ready(self, now: float) -> None:
-        """Sends the batches that can be sent now."""
+        """Sends the batches that are ready."""
         self._due = NEVER
         if not self._accumulator.queued or not self._has_producer_id():
             return
@@ -115,7 +115,7 @@ class Sender:
                 partitions = [partition for partition in partitions if self._is_ready(partition, now)]
 
     def _has_producer_id(self) -> bool:
-        """Whether batches can get their sequences; asks for a producer id if there is none."""
+        """Whether batches can get their sequences. Requests a producer id if there is none."""
         ids = self._ids
         if ids is None:
             return True
@@ -162,16 +162,16 @@ class Sender:
             return partition.in_flight[0].position > batch.position  # a retry goes alone, or before those in flight
         for in_flight in partition.in_flight:
             if in_flight.attempts > 1:
-                return False  # brokers know a duplicate by their last five batches: no others may come between
+                return False  # brokers detect duplicates of their last five batches only: no others may come between
         return self._may_number(partition, batch)
 
     def _may_number(self, partition: PartitionBatches, batch: ProducerBatch) -> bool:
-        """Whether the batch may get a sequence, or keep its own. The partition changes over to the producer's id and
-        epoch where it can."""
+        """Whether the batch may get a sequence, or keep its own. Switches the partition to the producer's current id
+        and epoch if that is possible."""
         ids = self._ids
         assert ids is not None
         if batch.base_sequence >= 0 and batch.maybe_written:
-            return True  # whether it is written is found out under its old sequence
+            return True  # a retry under its old sequence finds out whether it is written
         if partition.gap is not None and partition.quiet_from > self._client.now:
             self._due = min(self._due, partition.quiet_from)
             return False
@@ -236,7 +236,7 @@ class Sender:
         return self._writer.write(version, topics, transactional_id)
 
     def _take_from_queue(self, partition: PartitionBatches, batch: ProducerBatch, now: float) -> None:
-        """Moves the first queued batch to those in flight, with a sequence."""
+        """Moves the first queued batch to the batches in flight, and gives it a sequence."""
         partition.queue.popleft()
         if not partition.queue:
             del self._accumulator.queued[partition]
@@ -275,7 +275,7 @@ class Sender:
             attempt = Attempt(f"{batch.topic}-{batch.partition}", "request", "the answer leaves it out", "")
             self._end_attempt(batch, ConnectionLost(str(attempt), (attempt,)), None)
         elif answer.error_code:
-            if answer.leader_id >= 0:  # the leader has changed, and the answer names the new one (KIP-951)
+            if answer.leader_id >= 0:  # the leader has changed, and the response names the new one (KIP-951)
                 topic_partition = TopicPartition(batch.topic, batch.partition)
                 broker = brokers_of(response.node_endpoints).get(answer.leader_id)
                 self._client.metadata.update_leader(topic_partition, answer.leader_id, answer.leader_epoch, broker)
@@ -286,15 +286,15 @@ class Sender:
             self._end_attempt(batch, None, answer)
 
     def _end_attempt(self, batch: ProducerBatch, error: Error | None, answer: PartitionResponse | None) -> None:
-        """Ends one try of a batch: completes the batch, or queues it again."""
+        """Ends an attempt to send a batch: completes the batch, or queues it again."""
         partition = self._accumulator.partitions[batch.topic, batch.partition]
         partition.in_flight.remove(batch)
         batch.in_flight = False
         if error is None or isinstance(error, DuplicateSequenceNumber):
-            # a duplicate: an earlier try was written; where, the broker does not remember
+            # a duplicate: an earlier attempt was written, at an offset that the broker has dropped
             partition.has_acknowledged = True
             if partition.gap is not None and batch.position > partition.gap:
-                partition.gap = None  # what was given up before it was written after all
+                partition.gap = None  # the batch that was given up before it was written after all
             batch.maybe_written = False
             if not batch.done:
                 self._accumulator.complete(batch, None)
@@ -305,7 +305,7 @@ class Sender:
             batch.maybe_written = False
         if isinstance(error, ClientError):
             partition.quiet_from = max(partition.quiet_from, batch.sent_at + self._request_timeout_s)
-        if batch.done:  # given up while it was in flight
+        if batch.done:  # the batch was given up while it was in flight
             partition.leave_gap(batch)
         elif isinstance(error, MessageTooLarge) and batch.count > 1 and not batch.maybe_written:
             self._accumulator.split(partition, batch)
@@ -325,9 +325,9 @@ class Sender:
             return error.retriable
         forgotten = isinstance(error, UnknownProducerId) and self._transactions is None
         if forgotten and batch.attempts == 1 and partition.gap is None:
-            # The broker forgot the producer, as those before 2.4 do after retention. It does not have this batch.
+            # The broker has dropped the producer, as brokers before 2.4 do after retention, and lacks this batch.
             partition.gap = batch.position - batch.position_span
-        # A batch behind one that failed is out of sequence until that one is written, or left behind.
+        # A batch behind a failed one is out of sequence until the failed batch is written or given up.
         return (partition.gap is not None and batch.position > partition.gap) or not partition.is_first(batch)
 
     def _retry(self, partition: PartitionBatches, batch: ProducerBatch, error: Error) -> None:
@@ -349,13 +349,13 @@ class Sender:
     # --- batches that are given up ------------------------------------------------------------------------------------
 
     def expire(self, now: float) -> None:
-        """Gives up batches older than delivery.timeout.ms, also in flight: those may be written or not."""
+        """Gives up batches older than delivery.timeout.ms, also those in flight, which may be written or not."""
         for batch in self._accumulator.expired(now):
-            if not batch.done:  # the first one may take its transaction with it
+            if not batch.done:  # the first one may have failed the others with its transaction
                 self._fail(batch, timed_out(batch, self._client, self._delivery_timeout_ms))
 
     def purge(self, error: ClientError, *, in_flight: bool) -> int:
-        """Gives up what is queued, and what is in flight if asked to. Returns the number of records."""
+        """Gives up the queued batches, and with `in_flight` those in flight. Returns the number of records."""
         count = 0
         for batch in self._accumulator.close_batches():
             if in_flight or not batch.in_flight:

@@ -1,4 +1,4 @@
-"""Turns the network client for the synchronous producer, and waits in the calling thread."""
+"""The driver of the synchronous producer, which waits in the calling thread."""
 
 import time
 from collections.abc import Callable
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class SyncProducerDriver:
-    """A producer on a SyncDriver."""
+    """Drives a producer by a SyncDriver."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class SyncProducerDriver:
         send_slowly: Callable[..., RecordHandle],
         check_reentry: Callable[[], None],
     ) -> None:
-        """`check_reentry` raises UsageError if this call would wait for the thread that it is made in."""
+        """Takes a function `check_reentry`, which raises UsageError if the calling thread would wait for itself."""
         self.send_slowly = send_slowly
         self.now: Callable[[], float] = time.monotonic
         self.turn: Callable[[], None] = driver.turn
@@ -39,7 +39,7 @@ class SyncProducerDriver:
         self.producer = KafkaProducer(driver.client, settings, self, driver.lock)
 
     def batch_opened(self) -> None:
-        if self._lingers:  # else whoever sends turns the network client right away
+        if self._lingers:  # otherwise `send` itself makes a turn
             self._driver.deadline_added()
 
     # --- handles ----------------------------------------------------------------------------------------------------

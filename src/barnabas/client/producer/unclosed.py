@@ -1,8 +1,8 @@
-"""Producers that the application has not closed: at the end of the process they send what they still have.
+"""Closes, at the end of the process, the producers that the application has not closed.
 
-All of them together get EXIT_TIMEOUT_S. What is not acknowledged then is lost, and a warning says how many records
-these are and why. The handlers of `atexit` run when the other threads have ended but for daemon threads, which still
-run; children of `multiprocessing` call none of them, but their own.
+All of them together get EXIT_TIMEOUT_S to send their records. Records that are not acknowledged then are lost, and a
+warning gives their number and the reason. The handlers of `atexit` run when all threads but daemon threads have ended.
+Children of `multiprocessing` do not call these handlers, but have finalizers of their own.
 """
 
 import atexit
@@ -26,16 +26,16 @@ class Closable(Protocol):
     """A producer of either kind."""
 
     def _close_at_exit(self, timeout_s: float) -> None:
-        """Sends what is left, in this time at most, and warns of what was not sent."""
+        """Sends the remaining records for `timeout_s` at most, and warns of those that were not sent."""
 
 
 _open: "weakref.WeakSet[Closable]" = weakref.WeakSet()
 _looked_in = 0
-"""The process that was last asked whether it is a child of `multiprocessing`."""
+"""The id of the last process in which `close_at_exit` looked whether it is a child of `multiprocessing`."""
 
 
 def close_at_exit(producer: Closable) -> None:
-    """Has the producer closed when the process ends, if it still exists."""
+    """Registers the producer to be closed when the process ends, if it still exists then."""
     global _looked_in
     _open.add(producer)
     if _looked_in != os.getpid():
@@ -66,7 +66,7 @@ def warn_of_lost(batches: Iterable[ProducerBatch], client: NetworkClient, why: s
             if batch.error is not None and not isinstance(batch.error, ClientClosed):
                 reason = f": {batch.error}"
     if count:
-        import logging  # only mistakes pay for this import
+        import logging  # imported only after a mistake
 
         if not reason and (unreachable := client.unreachable()).attempts:
             reason = f": {unreachable}"
@@ -76,7 +76,7 @@ def warn_of_lost(batches: Iterable[ProducerBatch], client: NetworkClient, why: s
 
 
 def _final(batches: Iterable[ProducerBatch]) -> Iterable[ProducerBatch]:
-    """The batches, or the parts that have replaced them."""
+    """Yields the batches, or the parts that have replaced them."""
     for batch in batches:
         if batch.parts is None:
             yield batch

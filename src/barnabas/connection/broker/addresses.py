@@ -1,4 +1,4 @@
-"""Addresses as users write them, and what answers at an address where no broker is."""
+"""Reads the addresses that users write, and recognizes other protocols than Kafka's at an address."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -8,11 +8,11 @@ from barnabas.errors import UsageError
 __all__ = ["RESPONSE_SIZE_MAX", "foreign_protocol", "parse_bootstrap", "split_address"]
 
 RESPONSE_SIZE_MAX: Final = 512 * 1024 * 1024
-"""Bytes of one response: far above any fetch.max.bytes; more means that the other side does not speak Kafka."""
+"""The most bytes of a response, far above any fetch.max.bytes: a peer that claims more does not speak Kafka."""
 
 
 def split_address(address: str, default_port: int = 9092) -> tuple[str, int]:
-    """Returns (host, port) for `host:port`, `host` or `[::1]:9092`. Raises ValueError with one line."""
+    """Returns host and port of `host:port`, `host` or `[::1]:9092`. Raises ValueError with a text of one line."""
     text = address.strip()
     if "://" in text:
         text = text.split("://", 1)[1]
@@ -33,7 +33,7 @@ def split_address(address: str, default_port: int = 9092) -> tuple[str, int]:
 
 
 def foreign_protocol(data: bytes) -> str:
-    """Returns the protocol that the first bytes of an answer look like, or an empty string."""
+    """Returns a sentence about the protocol that the first bytes of an answer look like, or an empty string."""
     if data[:1] in (b"\x15", b"\x16") and data[1:2] == b"\x03":
         return "the port speaks TLS, this client sent plaintext: set security.protocol=SSL (or SASL_SSL)"
     if data[:5] == b"HTTP/" or data[:1] == b"<":
@@ -48,7 +48,7 @@ def foreign_protocol(data: bytes) -> str:
 
 
 def parse_bootstrap(bootstrap: str | Iterable[str]) -> list[tuple[str, int]]:
-    """Returns (host, port) pairs for `"a:9092,b:9092"` or a list of such. Raises UsageError."""
+    """Returns hosts and ports of `"a:9092,b:9092"` or of a list of addresses. Raises UsageError."""
     parts = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
     try:
         addresses = [split_address(part) for part in parts if part.strip()]

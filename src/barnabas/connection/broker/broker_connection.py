@@ -1,8 +1,8 @@
 """The protocol of one connection to a broker: frames in and out, versions, SASL, pipelining; no socket.
 
-A connection begins with ApiVersions and, if a mechanism is given, SASL; requests wait until both are through. A broker
-answers a connection's requests in their order, so the next frame is for the oldest request in flight. If anything is
-wrong with the other side, `broken` says so; the owner closes the connection then and calls `fail`.
+A connection begins with ApiVersions and, if a mechanism is given, SASL; requests wait until both have ended. A broker
+answers a connection's requests in their order, so the next frame answers the oldest request in flight. An error of the
+other side sets `broken`; the owner then closes the connection and calls `fail`.
 """
 
 from collections import deque
@@ -49,7 +49,7 @@ REAUTHENTICATE_AT: Final = 0.85
 """The part of a session's lifetime after which the client authenticates again (KIP-368)."""
 SASL_STEPS_MAX: Final = 16
 JOINED_MAX: Final = 4096
-"""The parts of a smaller request are joined: copying them costs less than writing them one by one."""
+"""The size below which the parts of a request are joined: copying them costs less than writing each."""
 
 
 class _HandshakeRequest(ClientRequest):
@@ -57,7 +57,7 @@ class _HandshakeRequest(ClientRequest):
 
 
 class BrokerConnection:
-    """A connection. `ready` says whether its handshake is over."""
+    """The state of one connection. `ready` says whether its handshake has ended."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class BrokerConnection:
         self.api_versions = ApiVersionsResponse()
         self.ready = False
         self.congested = False
-        """Whether the socket is full; the driver says so."""
+        """Whether the socket is full; the driver sets this."""
         self.broken: Error | None = None
         self.stage = "version"
         self.last_used = 0.0
@@ -88,9 +88,9 @@ class BrokerConnection:
         self._unsent: deque[ClientRequest] = deque()
         self._output: list[Buffer] = []
         self._frame: FrameBuffer | None = None
-        """The frame that has begun and is not whole."""
+        """The frame that is only partly received."""
         self._rest = b""
-        """The first bytes of a frame, less than its size."""
+        """The first bytes of a frame whose size field is not complete."""
         self._now = 0.0
 
     # --- requests out -----------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class BrokerConnection:
 
     @property
     def in_flight(self) -> int:
-        """Requests without a response, written or not."""
+        """The number of requests without a response, written or not."""
         return len(self._in_flight) + len(self._unsent)
 
     @property
@@ -170,7 +170,7 @@ class BrokerConnection:
 
     @property
     def receive_buffer(self) -> memoryview | None:
-        """Where to receive the rest of the frame that has begun; None between frames."""
+        """The buffer for the rest of a frame that is partly received; None between frames."""
         return None if self._frame is None else self._frame.left
 
     def buffer_filled(self, count: int, now: float) -> list[Completed]:
@@ -224,7 +224,7 @@ class BrokerConnection:
             self._break(f"answer to request {correlation_id}, expected {request.correlation_id}")
             return
         if end < len(data):
-            data, start = data[start:end], 0  # what stands behind the frame is not the decoder's to read
+            data, start = data[start:end], 0  # the decoder must not read beyond the frame
         try:
             version, position = body_of(request.api.API_KEY, request.version, data, start)
             if request.decode is not None:
@@ -248,7 +248,7 @@ class BrokerConnection:
     # --- versions ---------------------------------------------------------------------------------------------------
 
     def _send_own(self, request: Request, version: int, take: Callable[[Any], None]) -> None:
-        """Writes a request of the connection itself, before all others; `take` is called with the response."""
+        """Writes a request of the handshake before all others, and calls `take` with the response."""
 
         def done(response: Any, error: Error | None) -> None:
             if error is None:  # otherwise the connection ends
@@ -265,7 +265,8 @@ class BrokerConnection:
         self._send_own(request, version, self._take_versions)
 
     def _take_versions(self, response: ApiVersionsResponse) -> None:
-        """A broker that does not know the version answers error 35 with the newest that it knows (KIP-511)."""
+        """Takes over the broker's versions. A broker that does not know the request's version answers error 35 with the
+        newest version that it knows (KIP-511); the request is sent again in that version."""
         if response.error_code == UnsupportedVersion.code and self._correlation_id == 1:
             known = {api.api_key: api.max_version for api in response.api_keys}
             self._request_versions(min(known.get(API_VERSIONS, 0), 4))
@@ -315,7 +316,7 @@ class BrokerConnection:
             self._reauthenticate_at = self._now + response.session_lifetime_ms / 1000 * REAUTHENTICATE_AT
 
     def _step(self, challenge: bytes | None) -> None:
-        """Sends the mechanism's next message; without one the exchange is over."""
+        """Sends the mechanism's next message. If there is none, the exchange is over."""
         from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 
         assert self._mechanism is not None
@@ -336,7 +337,7 @@ class BrokerConnection:
         self._send_own(SaslAuthenticateRequest(auth_bytes=answer), version, self._take_challenge)
 
     def _refused(self, kind: type[KafkaError], text: str, hint: str = "check sasl.username and sasl.password") -> None:
-        """Breaks the connection with an error that no retry mends."""
+        """Breaks the connection with an error that is not retriable."""
         attempt = Attempt(self.address, "sasl", text, hint)
         self.broken = kind(f"{attempt} ({hint})")
         self.broken.attempts = (attempt,)
@@ -353,7 +354,7 @@ class BrokerConnection:
         return self._muted_until if self._now < self._muted_until < due else due
 
     def advance(self, now: float) -> None:
-        """Breaks the connection when a response is overdue: it may still come, and would be taken for another's."""
+        """Breaks the connection when a response is overdue: a late response would be taken for the next request's."""
         self._now = now
         overdue = next((request for request in (*self._in_flight, *self._unsent) if request.expires <= now), None)
         if overdue is not None:
@@ -371,7 +372,7 @@ class BrokerConnection:
         self.broken = connection_lost(self.address, self.stage, problem, hint)
 
     def fail(self, error: Error) -> None:
-        """The connection is closed: fails every request, the oldest first."""
+        """Fails every request, the oldest first, because the connection is closed."""
         self.broken = self.broken or error
         self.ready = False
         requests = [*self._in_flight, *self._unsent]

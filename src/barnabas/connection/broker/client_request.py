@@ -30,14 +30,14 @@ API_VERSIONS: Final = 18
 PRODUCE: Final = 0
 
 Versions = dict[int, tuple[int, int]]
-"""By API key: the first and the last version that a broker serves."""
+"""The first and the last version that a broker serves, by API key."""
 
 HEADER: Final = struct.Struct(">ihhi")
 """The size of the rest of the frame, the API key, the version, the correlation id."""
 _SIZE: Final = struct.Struct(">i")
 
 Error = KafkaError | ClientError
-"""Why no response came: connection, deadline, version. The caller reads the errors in a response itself."""
+"""The reason why there is no response: connection, deadline, version. Callers read the errors in a response."""
 Done = Callable[[Any, Error | None], None]
 """Called once with the response or an error."""
 Build = Callable[[int], Request]
@@ -51,8 +51,8 @@ def connection_lost(address: str, stage: str, problem: str, hint: str = "") -> C
 
 
 class ClientRequest:
-    """A request and its callback. `decode(data, position, version)` replaces the codec for hot responses, and
-    `encode(version)`, which returns the parts of the body, replaces `build` for hot requests. With `one_way` no
+    """A request and its callback. For frequent requests `encode(version)` returns the parts of the body in the place of
+    `build`, and `decode(data, position, version)` reads the response in the place of the codec. With `one_way` no
     response is expected: `done` is called with None when the request is written."""
 
     def __init__(
@@ -68,9 +68,9 @@ class ClientRequest:
         timeout_s: float | None = None,
         one_way: bool = False,
     ) -> None:
-        """`request` as it is, or its class and `build` or `encode`. `at_most` bounds the version; brokers that do not
-        know version `at_least` do not get it. `timeout_s` replaces request.timeout.ms, for requests that a broker may
-        hold."""
+        """Takes a request, or its class with `build` or `encode`. The version is at most `at_most`; a broker that does
+        not know version `at_least` does not get the request. `timeout_s` replaces request.timeout.ms, for requests that
+        a broker may hold."""
         if isinstance(request, type):
             self.api = request
             assert build is not None or encode is not None, f"{request.__name__} needs build or encode"
@@ -99,13 +99,13 @@ class ClientRequest:
 
 
 def client_id_field(client_id: str) -> bytes:
-    """Returns the client id as every request's header has it."""
+    """Returns the client id as it is written in the header of every request."""
     data = client_id.encode()
     return len(data).to_bytes(2, "big") + data
 
 
 def request_frame(request: Request, version: int, correlation_id: int, client_id: bytes) -> bytearray:
-    """Returns the whole frame; `client_id` is what `client_id_field` returns."""
+    """Returns the whole frame. `client_id` is the result of `client_id_field`."""
     out = bytearray(HEADER.pack(0, request.API_KEY, version, correlation_id))
     out += client_id
     if version >= request.FLEXIBLE_FROM:
@@ -116,10 +116,8 @@ def request_frame(request: Request, version: int, correlation_id: int, client_id
 
 
 def body_of(api_key: int, version: int, data: bytes, position: int) -> tuple[int, int]:
-    """Returns (version, position) of the body of the response that starts at `position` with its correlation id.
-
-    Raises MalformedMessage. The version is another one for the ApiVersions error 35, which always comes in version 0.
-    """
+    """Returns the version and the position of the body of a response, which starts at `position` with its correlation
+    id. Raises MalformedMessage. The version is 0 for the ApiVersions error 35, which has no other."""
     position += 4
     if api_key == API_VERSIONS and data[position : position + 2] == b"\x00\x23":
         return 0, position

@@ -1,8 +1,8 @@
-"""The connections to the nodes of a cluster, from opening to backoff. What to do with sockets is said, not done.
+"""The connections to the nodes of a cluster, from opening to backoff. The driver opens and closes their sockets.
 
-A node has a connection for each role: requests that a broker holds, and those that must not wait behind them, go
-separate ways. A connection is opened for the first request. One that is lost fails the requests in flight, and the next
-request opens another one once the backoff is over.
+A node has a connection for each role, so that no request waits behind one that the broker holds. The first request
+opens the connection. When a connection is lost, its requests in flight fail, and the next request opens another
+connection once the backoff is over.
 """
 
 import random
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["BOOTSTRAP", "ClusterConnections", "Connect", "ConnectionSettings", "NodeConnection"]
 
 BOOTSTRAP: Final = -1
-"""The node id of the first bootstrap address; those of the others are below."""
+"""The node id of the first bootstrap address; the following addresses have the ids -2, -3 and so on."""
 
 
 class ConnectionSettings(NamedTuple):
@@ -36,12 +36,12 @@ class ConnectionSettings(NamedTuple):
     idle_max_s: float = 540.0
     send_buffer_bytes: int = -1
     receive_buffer_bytes: int = -1
-    """-1 leaves the system's choice."""
+    """The size of the receive buffer; -1 leaves the choice to the system."""
     mechanism: "Callable[[], Mechanism] | None" = None
 
 
 class Connect(NamedTuple):
-    """Asks the driver to open a connection, and to say `connected` or `lost` with its number."""
+    """A connection for the driver to open. The driver calls `connected` or `lost` with its number."""
 
     number: int
     host: str
@@ -61,14 +61,14 @@ class NodeConnection:
         self.number = 0
         """The number of the connection that is open or opening; 0 for none."""
         self.connection: BrokerConnection | None = None
-        """None if nobody wants to send anything."""
+        """The state of the connection; None if there is no request for the node."""
         self.connected = False
         self.setup_until = NEVER
         self.backoff_until = float("-inf")
         self.failures = 0
-        """How many attempts failed in a row."""
+        """The number of attempts that failed in a row."""
         self.attempts: tuple[Attempt, ...] = ()
-        """Those of the last failure."""
+        """The attempts of the last failure."""
 
     @property
     def address(self) -> str:
@@ -80,12 +80,12 @@ class NodeConnection:
 
     @property
     def in_flight(self) -> int:
-        """Requests without a response."""
+        """The number of requests without a response."""
         return 0 if self.connection is None else self.connection.in_flight
 
 
 class ClusterConnections:
-    """All connections. `on_ready` is called when one can take requests, `on_lost` when one has failed."""
+    """All connections. `on_ready` is called when a connection can take requests, `on_lost` when one has failed."""
 
     def __init__(
         self,
@@ -100,13 +100,13 @@ class ClusterConnections:
         self._on_lost = on_lost
         self._rng = rng
         self._nodes: dict[tuple[int, int], NodeConnection] = {}
-        """By node id and role."""
+        """The connections by node id and role."""
         self._by_number: dict[int, NodeConnection] = {}
         self._last_number = 0
         self._connects: list[Connect] = []
         self._closes: list[int] = []
         self._writable: dict[int, None] = {}
-        """Numbers of connections that may have output."""
+        """The numbers of the connections that may have output."""
 
     def __iter__(self) -> Iterator[NodeConnection]:
         return iter(self._nodes.values())
@@ -131,7 +131,7 @@ class ClusterConnections:
         return self._nodes.get((node_id, role))
 
     def node(self, node_id: int, role: int, host: str, port: int) -> NodeConnection:
-        """Returns the node, at this address from now on: a connection to another address ends."""
+        """Returns the node, whose address is now `host:port`. A connection to its former address is closed."""
         node = self._nodes.get((node_id, role))
         if node is None:
             node = self._nodes[node_id, role] = NodeConnection(node_id, role, host, port)
@@ -143,7 +143,7 @@ class ClusterConnections:
         return node
 
     def open(self, node: NodeConnection, now: float) -> BrokerConnection:
-        """Returns what to send requests on, and opens the connection, now or when the backoff is over."""
+        """Returns the connection that takes the node's requests, and opens it, now or when the backoff is over."""
         connection = node.connection
         if connection is None:
             connection = node.connection = BrokerConnection(
@@ -176,12 +176,12 @@ class ClusterConnections:
         return connects
 
     def take_closes(self) -> list[int]:
-        """Returns the connections to close, open or opening; nothing needs to be told about them any more."""
+        """Returns the connections to close, open or opening. Events of them are ignored from now on."""
         closes, self._closes = self._closes, []
         return closes
 
     def take_output(self) -> list[tuple[int, list[Buffer]]]:
-        """Returns what to write on which connection, in order, and forgets it."""
+        """Returns the bytes to write on each connection, in order, and drops them."""
         if not self._writable:
             return []
         numbers, self._writable = self._writable, {}
@@ -195,7 +195,7 @@ class ClusterConnections:
     # --- what the driver tells --------------------------------------------------------------------------------------
 
     def _connection(self, number: int) -> BrokerConnection | None:
-        """Returns None if the network client has given the connection up meanwhile."""
+        """Returns the connection with this number, None if the network client has given it up meanwhile."""
         node = self._by_number.get(number)
         return None if node is None else node.connection
 
@@ -207,19 +207,19 @@ class ClusterConnections:
             self._writable[number] = None
 
     def congested(self, number: int, congested: bool) -> None:
-        """Takes over whether the socket is full: its node is not ready until it is not."""
+        """Notes whether the socket is full: its node is not ready as long as it is."""
         connection = self._connection(number)
         if connection is not None:
             connection.congested = congested
 
     def receive_buffer(self, number: int) -> memoryview | None:
-        """Returns where the rest of a frame is best received into; None if no frame has begun."""
+        """Returns the buffer for the rest of a frame that is partly received; None between frames."""
         connection = self._connection(number)
         return None if connection is None else connection.receive_buffer
 
     def received(self, number: int, data: bytes | None, count: int, now: float) -> None:
-        """Takes `data`, or if it is None `count` bytes that were written into the receive buffer since it was asked
-        for, and completes the requests that they answer."""
+        """Takes `data`, or if that is None the `count` bytes that the driver has just written into the receive buffer,
+        and completes the requests that these bytes answer."""
         node = self._by_number.get(number)
         connection = None if node is None else node.connection
         if node is None or connection is None:
@@ -240,20 +240,20 @@ class ClusterConnections:
             self._fail(node, broken, now)
 
     def lost(self, number: int, attempts: tuple[Attempt, ...], now: float) -> None:
-        """The connection could not be made, or broke. `attempts` say where, at which stage and why."""
+        """Fails a connection that could not be made or broke. `attempts` name the addresses, stages and reasons."""
         node = self._by_number.get(number)
         if node is not None:
             self._fail(node, ConnectionLost("; ".join(map(str, attempts)), attempts), now, closed=True)
 
     def stage(self, number: int) -> str:
-        """Returns how far the connection is: the stage of its next failure."""
+        """Returns the stage that the connection has reached, which its next failure names."""
         connection = self._connection(number)
         return "request" if connection is None else connection.stage
 
     # --- the end of a connection ------------------------------------------------------------------------------------
 
     def _fail(self, node: NodeConnection, error: Error, now: float, *, closed: bool = False) -> None:
-        """The connection has failed: its backoff begins, and its requests fail."""
+        """Fails the requests of a connection, and begins its backoff."""
         node.failures += 1
         node.backoff_until = now + exponential_backoff(
             node.failures, self._settings.backoff_s, self._settings.backoff_max_s, self._rng
@@ -297,7 +297,7 @@ class ClusterConnections:
         return due
 
     def advance(self, now: float) -> None:
-        """Opens connections whose backoff is over, and ends those that are overdue or idle."""
+        """Opens connections whose backoff is over, and closes connections that are overdue or idle."""
         for node in list(self._nodes.values()):
             connection = node.connection
             if connection is None:

@@ -1,4 +1,4 @@
-"""The buffer of a frame that comes in several pieces: the frame is what was received into it, not copied again."""
+"""The buffer of a frame that comes in several pieces. The pieces are received into the frame, not copied into it."""
 
 from collections.abc import Callable
 from functools import cache
@@ -13,8 +13,8 @@ _LARGE: Final = 1024 * 1024
 
 @cache
 def _unwritten() -> Callable[[int], bytes]:
-    """Returns a function that makes bytes without clearing their memory: clearing takes a tenth of the time that it
-    takes to receive them. Only Python's C interface has it; importing ctypes pays for large frames only."""
+    """Returns a function that makes bytes without clearing their memory: clearing takes a tenth of the time that
+    receiving takes. Only Python's C interface has that function; the import of ctypes pays for large frames only."""
     try:
         import ctypes
 
@@ -26,30 +26,30 @@ def _unwritten() -> Callable[[int], bytes]:
 
 
 class FrameBuffer:
-    """`size` bytes, filled from the front. Memory is touched as they come, so a false size costs none."""
+    """Collects `size` bytes. Memory is used only as they come, so a false size costs none."""
 
     __slots__ = ("_bytes", "left")
 
     def __init__(self, size: int) -> None:
-        # BytesIO lends out the bytes that it was made with as long as nobody else has them
+        # BytesIO gives a writable view of the bytes that it was made with, as long as nothing else refers to them
         self._bytes = BytesIO(_unwritten()(size) if size >= _LARGE else bytes(size))
         self.left: memoryview = self._bytes.getbuffer()
-        """Where the next bytes belong."""
+        """The part of the frame that is not received yet."""
 
     def put(self, data: bytes) -> int:
-        """Takes from the front of `data` what belongs to the frame, and returns how much that was."""
+        """Copies the frame's next bytes from the front of `data`. Returns their number."""
         count = min(len(data), len(self.left))
         self.left[:count] = data[:count] if count < len(data) else data
         self.filled(count)
         return count
 
     def filled(self, count: int) -> None:
-        """So many bytes were written to `left`, which another buffer replaces."""
+        """Takes over `count` bytes that were written to the front of `left`, and replaces `left` by its rest."""
         before = self.left
         self.left = before[count:]
-        before.release()  # while a caller held it, `take` would copy the bytes
+        before.release()  # `take` copies the bytes if a view of them is left
 
     def take(self) -> bytes:
-        """Returns the frame, once nothing of it is left to come."""
+        """Returns the frame when it is complete."""
         self.left.release()
         return self._bytes.getvalue()

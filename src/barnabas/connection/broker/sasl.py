@@ -1,7 +1,8 @@
 """SASL on the client's side: PLAIN (RFC 4616), SCRAM-SHA-256 and -512 (RFC 5802, 7677), OAUTHBEARER (RFC 7628).
 
-`next(None)` returns a mechanism's first message, and `next(answer)` the one after each answer of the broker, until it
-is `done`. A mechanism serves one authentication. Failures are SaslAuthenticationFailed and never show a secret.
+`next(None)` returns a mechanism's first message, and `next(answer)` the message after each answer of the broker, until
+the mechanism is `done`. A mechanism serves one authentication. Failures are SaslAuthenticationFailed and never show a
+secret.
 
 Passwords are used as they are, without SASLprep: Kafka stores them so, and no client of Kafka prepares them. Users
 whose passwords SASLprep changes could not log in with it.
@@ -29,9 +30,9 @@ __all__ = [
 ]
 
 ITERATIONS_MIN: Final = 4096
-"""Fewer would let a broker, or an impostor, guess the password from the proof."""
+"""The fewest iterations that are accepted: with fewer a broker, or an impostor, could guess the password."""
 ITERATIONS_MAX: Final = 1_000_000
-"""More would let a stranger keep this thread busy for seconds; Kafka itself allows 16,384."""
+"""The most iterations that are accepted: more would keep this thread busy for seconds. Kafka itself allows 16,384."""
 
 _VALUE: Final = r"[\x01-\x2b\x2d-\x7f]+"
 _BASE64: Final = r"[A-Za-z0-9+/]*={0,2}"
@@ -54,7 +55,7 @@ class Mechanism(Protocol):
 
 
 class Plain:
-    """User and password as they are: for TLS connections only, or networks that are trusted."""
+    """Sends user and password unencrypted: for TLS connections or trusted networks only."""
 
     name: ClassVar[str] = "PLAIN"
 
@@ -75,7 +76,7 @@ class Plain:
 
 
 class OAuthBearer:
-    """A token that proves who the client is; `provider` is called for it once."""
+    """Sends a token that identifies the client. `provider` returns the token and is called once."""
 
     name: ClassVar[str] = "OAUTHBEARER"
 
@@ -95,7 +96,7 @@ class OAuthBearer:
         if self._refusal is not None:
             raise SaslAuthenticationFailed(f"the broker refused the token: {self._refusal}")
         if challenge:
-            # the reason came as a message; the broker's error follows once this answer is there
+            # the broker sends the reason as a message, and its error code after this answer
             self._refusal = challenge.decode("utf-8", "replace")[:1000]
             return b"\x01"
         self.done = True
@@ -103,13 +104,13 @@ class OAuthBearer:
 
 
 class _Scram:
-    """Proves the password without sending it, and makes the broker prove that it knows it too."""
+    """Proves that the client knows the password without sending it, and requires the same proof of the broker."""
 
     name: ClassVar[str]
     _hash: ClassVar[str]
 
     def __init__(self, username: str, password: str, *, nonce: str | None = None) -> None:
-        """`nonce`: for tests with known answers; fresh and random otherwise."""
+        """Prepares the first message. The nonce is random; tests with known answers pass their own `nonce`."""
         self._password = password
         self._nonce = nonce if nonce is not None else secrets.token_urlsafe(24)
         escaped = username.replace("=", "=3D").replace(",", "=2C")

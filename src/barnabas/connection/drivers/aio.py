@@ -1,6 +1,6 @@
 """The asyncio driver: the running loop turns the network client.
 
-Every door is called on the loop's thread. Sockets are asyncio transports.
+All methods but `wakeup` are called on the loop's thread. Sockets are asyncio transports.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _log = logging.getLogger("barnabas.client")
 
 
 class _Protocol(asyncio.BufferedProtocol):
-    """One socket. Bytes are received right into the frame that has begun, or else into a small buffer."""
+    """One socket. Bytes are received directly into a frame that is partly there, or else into a small buffer."""
 
     def __init__(self, driver: "AioDriver", number: int, address: str, ip: str) -> None:
         self.driver = driver
@@ -71,14 +71,14 @@ class _Protocol(asyncio.BufferedProtocol):
 
 
 class AioDriver:
-    """Drives a network client on the loop that runs when it is made."""
+    """Drives a network client on the event loop in which the driver is made."""
 
     def __init__(
         self, client: NetworkClient, *, ssl_context: ssl.SSLContext | None = None, name: str = "barnabas client"
     ) -> None:
         self.client = client
         self.lock = contextlib.nullcontext()
-        """The code that both kinds of clients share takes it; nothing else runs on the loop meanwhile."""
+        """The lock that shared code takes; on a loop it does nothing, as no other code runs meanwhile."""
         self.closed = False
         self._name = name
         self._why_closed = f"the {name} is closed"
@@ -91,10 +91,10 @@ class AioDriver:
         self._soon: asyncio.Handle | None = None
         self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
 
-    # --- doors ------------------------------------------------------------------------------------------------------
+    # --- use --------------------------------------------------------------------------------------------------------
 
     def run(self, action: Callable[[], T]) -> T:
-        """Does something with the network client, and lets it act on that before the loop goes on."""
+        """Calls `action`, which uses the network client, and makes a turn before the loop goes on."""
         self._check_open()
         self.client.now = time.monotonic()
         result = action()
@@ -118,7 +118,7 @@ class AioDriver:
         return promise.result()
 
     async def wait(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Waits until `done()`, which is asked after each turn; returns False if the time is over before. Raises
+        """Waits until `done()` returns True after a turn. Returns False if the time is over before. Raises
         ClientClosed."""
         if not done():
             self._check_open()
@@ -141,12 +141,12 @@ class AioDriver:
                 future.set_result(None)
 
     def turn_soon(self) -> None:
-        """Lets the network client act soon, as something was added that has a deadline."""
+        """Schedules a turn: work with a deadline was added."""
         if self._soon is None:
             self._soon = self.loop.call_soon(self._scheduled_turn)
 
     def wakeup(self) -> None:
-        """Makes those who wait ask again. May be called from any thread."""
+        """Schedules a turn, after which waiting tasks check their conditions. May be called from any thread."""
         if not self.closed:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self.loop.call_soon_threadsafe(self._scheduled_turn)
@@ -165,7 +165,7 @@ class AioDriver:
             self._tell(None)
 
     def _tell(self, event: Callable[..., None] | None, *arguments: Any) -> None:
-        """Tells the network client what happened and when, if anything did, and lets it act on that."""
+        """Reports an event to the network client, if there is one, with its time, and makes a turn."""
         try:
             self.client.now = now = time.monotonic()
             if event is not None:
@@ -175,14 +175,14 @@ class AioDriver:
             self._fail(error)
 
     def _turn(self) -> None:
-        """Lets the network client do what is due, does what it asks for, and sets the timer for its next deadline."""
+        """Lets the network client act, does its I/O, and sets the timer for its next deadline."""
         client = self.client
         for _ in range(TURNS_MAX):
             client.advance(time.monotonic())
             if not self._flush():
                 break
         else:
-            self.turn_soon()  # it is not at rest: the loop first, then more
+            self.turn_soon()  # the client is not at rest: the loop's other tasks run before it goes on
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -205,7 +205,7 @@ class AioDriver:
                 _log.exception("a callback of the %s fails", self._name)
 
     def _flush(self) -> bool:
-        """Opens, writes and closes what the network client wants; returns whether that was anything."""
+        """Opens, writes and closes sockets as the network client asks. Returns whether it asked for anything."""
         connections = self.client.connections
         connects, output, closes = connections.take_connects(), connections.take_output(), connections.take_closes()
         for connect in connects:
@@ -226,7 +226,7 @@ class AioDriver:
     # --- connecting -------------------------------------------------------------------------------------------------
 
     async def _connect(self, connect: Connect) -> None:
-        """DNS, then TCP and TLS to one address after the other."""
+        """Resolves the host, and tries TCP and TLS to one address after the other."""
         address = f"[{connect.host}]:{connect.port}" if ":" in connect.host else f"{connect.host}:{connect.port}"
         started = time.monotonic()
         attempts: list[Attempt] = []
@@ -239,13 +239,13 @@ class AioDriver:
         for candidate in found:
             await self._connect_to(connect, address, candidate, share_s, attempts)
             if connect.number not in self._connecting:
-                return  # `_opened` took it, and it may be lost again by now
+                return  # `_opened` took the connection, which may be lost again by now
         del self._connecting[connect.number]
         self._tell_lost(connect.number, attempts)
 
     async def _resolve(self, connect: Connect) -> list[Address]:
-        """Looks the name up in a thread of its own: nothing ends a look-up, and the end of a loop waits for the threads
-        of its executor. Raises OSError, ValueError."""
+        """Looks the name up in a thread of its own: a look-up cannot be cancelled, and the end of a loop would wait for
+        the threads of its executor. Raises OSError, ValueError."""
         with contextlib.suppress(OSError, ValueError, OverflowError):
             return resolve(connect.host, connect.port, numeric=True)
         loop = self.loop
@@ -289,7 +289,7 @@ class AioDriver:
                 )
         except BaseException as error:  # not only OSError: a host that TLS cannot name is a ValueError
             if sock is not None and is_handed_over and isinstance(error, TimeoutError | asyncio.CancelledError):
-                # a transport has it and closes it, but may be about to watch it: the descriptor is not ours to give up
+                # a transport owns the socket and may be about to watch its descriptor: only the transport may close it
                 with contextlib.suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
             elif sock is not None:
@@ -299,7 +299,7 @@ class AioDriver:
             attempts.append(attempt_of(address, ip, stage, error, started))
 
     def _opened(self, protocol: _Protocol) -> None:
-        """Called when the transport is made, because it may be lost in the next moment."""
+        """Reports a connection as soon as its transport is made, because it may be lost in the next moment."""
         assert protocol.transport is not None
         if self._connecting.pop(protocol.number, None) is None:
             protocol.transport.abort()  # given up meanwhile
@@ -327,11 +327,11 @@ class AioDriver:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Closes every connection at once. Those who wait get ClientClosed; calling it again does nothing."""
+        """Closes every connection at once. Waiting tasks get ClientClosed; a second call does nothing."""
         self._shut(f"the {self._name} is closed")
 
     def _fail(self, error: Exception) -> None:
-        """Closes the driver after an error of the network client: no caller would get it, and no timer is set."""
+        """Closes the driver after an error of the network client, which no caller would get otherwise."""
         _log.error("the network client of the %s fails, which closes it", self._name, exc_info=error)
         self._shut(f"the {self._name} closed itself after a mistake of its own: {error!r}")
 

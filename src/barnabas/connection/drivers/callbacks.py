@@ -1,4 +1,4 @@
-"""The application's callbacks on the threads of the synchronous clients."""
+"""Calls the application's callbacks on the threads of the synchronous clients."""
 
 import threading
 from collections import deque
@@ -10,7 +10,7 @@ __all__ = ["Callbacks", "log_exception"]
 
 
 class Callbacks:
-    """Makes the calls that are due, in order, on one thread at a time, which must not hold the driver's lock."""
+    """Calls the callbacks that are due, in order, on one thread at a time, which must not hold the driver's lock."""
 
     def __init__(self, due: deque[Callable[[], None]], name: str) -> None:
         self._due = due
@@ -18,9 +18,9 @@ class Callbacks:
         self._lock = threading.Lock()
 
     def make(self) -> None:
-        """Makes all calls that are due, unless another thread makes them."""
+        """Calls all callbacks that are due, unless another thread does."""
         while self._due:
-            with HELD:  # a lock that is taken is given back, a call that is taken out is made
+            with HELD:  # so that no signal keeps the lock locked or loses a callback
                 if not self._lock.acquire(blocking=False):
                     return
                 try:
@@ -45,6 +45,6 @@ class Callbacks:
 
 def log_exception(text: str, name: str) -> None:
     """Logs the exception of the client with that name."""
-    import logging  # only mistakes pay for this import
+    import logging  # imported only after a mistake
 
     logging.getLogger("barnabas.client").exception(text, name)

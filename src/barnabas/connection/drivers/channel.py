@@ -1,4 +1,4 @@
-"""A non-blocking socket of the synchronous driver: TCP to one address after the other, TLS, reading, writing."""
+"""A non-blocking socket of the synchronous driver: connecting to one address after the other, TLS, reading, writing."""
 
 import contextlib
 import errno
@@ -15,7 +15,7 @@ from barnabas.connection.broker.cluster_connections import Connect
 from barnabas.connection.drivers.os_errors import describe, hint_for
 from barnabas.errors import Attempt
 
-if TYPE_CHECKING:  # who speaks no TLS need not wait for its import
+if TYPE_CHECKING:  # clients without TLS need not wait for the import
     import ssl
 
 __all__ = ["Address", "Channel", "attempt_of", "lowat_grows_buffer", "prepare", "resolve"]
@@ -23,29 +23,29 @@ __all__ = ["Address", "Channel", "attempt_of", "lowat_grows_buffer", "prepare", 
 Address = tuple[Any, ...]
 """An entry of what socket.getaddrinfo returns."""
 BUFFERS_MAX: Final = 256
-"""How many buffers one sendmsg writes; Linux takes 1024."""
+"""The most buffers that one sendmsg writes; Linux takes 1024."""
 TLS_CHUNK: Final = 256 * 1024
 WAKE_MIN: Final = 32 * 1024
 WAKE_BYTES: Final = 1024 * 1024
-"""How much of a large frame must have come to wake the poller: waking up for each piece costs more than the piece."""
+"""The bytes of a large frame that wake the poller: waking up for each piece would cost more than the piece."""
 
 
 def lowat_grows_buffer(system: str, release: str) -> bool:
-    """Whether the receive buffer of a socket grows with SO_RCVLOWAT, by what os.uname says. That of an older Linux does
-    not, or not enough if packets are small: a mark above its size would not wake the poller before the request is late.
-    """
+    """Whether the receive buffer of a socket grows with SO_RCVLOWAT. On a Linux before 5.7 it does not, or not enough
+    if packets are small: a mark above its size would not wake the poller before the request is overdue."""
     found = re.match(r"(\d+)\.(\d+)", release)
     return system != "Linux" or (found is not None and (int(found[1]), int(found[2])) >= (5, 7))
 
 
 def resolve(host: str, port: int, *, numeric: bool = False) -> list[Address]:
-    """Returns the addresses of a host; with `numeric` only of an IP address, which takes no time. Raises OSError."""
+    """Returns the addresses of a host. With `numeric` the host must be an IP address, which takes no time. Raises
+    OSError."""
     flags = socket.AI_NUMERICHOST if numeric else 0
     return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags))
 
 
 def attempt_of(address: str, ip: str, stage: str, error: BaseException, started: float) -> Attempt:
-    """Returns a failure for the attempts of a client's error."""
+    """Returns the attempt that describes a failure."""
     place = address if not ip or ip in address else f"{address} ({ip})"
     return Attempt(place, stage, describe(error), hint_for(error, stage), (time.monotonic() - started) * 1e3)
 
@@ -63,10 +63,10 @@ _LOWAT_GROWS_BUFFER: Final = lowat_grows_buffer(os.uname().sysname, os.uname().r
 
 
 class Channel:
-    """A socket. Its owner watches `fd` for what `wants_write` says, and calls the methods when it is ready."""
+    """A socket. Its owner watches `fd`, for writing if `wants_write`, and calls the methods when it is ready."""
 
     def __init__(self, order: Connect, context: "ssl.SSLContext | None", buffers: tuple[int, int]) -> None:
-        """`buffers`: bytes of the system's buffers for sending and receiving, -1 for its own choice."""
+        """Takes in `buffers` the sizes of the system's buffers for sending and receiving, -1 for its own choice."""
         self.number = order.number
         self._host = order.host
         self._port = order.port
@@ -82,10 +82,10 @@ class Channel:
         self._wakes_at = 1
         self.fd = -1
         self.stage = "dns"
-        """`dns`, `tcp`, `tls`, then `open`."""
+        """The stage of the connection: `dns`, `tcp`, `tls`, then `open`."""
         self.attempts: list[Attempt] = []
         self.give_up_at = float("inf")
-        """When to try the next address."""
+        """The time at which the next address is tried."""
 
     @property
     def address(self) -> str:
@@ -94,13 +94,13 @@ class Channel:
     # --- connecting -------------------------------------------------------------------------------------------------
 
     def begin(self, addresses: list[Address]) -> bool:
-        """Connects to the first that can be reached; returns False if none can."""
+        """Begins to connect to the first address that can be reached. Returns False if none can."""
         self._addresses = deque(addresses)
         self._share_s /= max(len(addresses), 1)
         return self.next_address()
 
     def next_address(self) -> bool:
-        """Leaves the address that is being tried; returns False if there is no other."""
+        """Begins to connect to the next address. Returns False if there is no other."""
         self._close_socket()
         while self._addresses:
             family, kind, protocol, _, target = self._addresses.popleft()
@@ -123,13 +123,13 @@ class Channel:
         return False
 
     def failed(self, error: BaseException, stage: str = "") -> Attempt:
-        """Keeps and returns an attempt for the address in use."""
+        """Notes and returns a failed attempt for the current address."""
         attempt = attempt_of(self.address, self._ip, stage or self.stage, error, self._started)
         self.attempts.append(attempt)
         return attempt
 
     def proceed(self) -> bool:
-        """Takes the next step of connecting; returns True once the socket is open. Raises OSError."""
+        """Takes the next step of connecting. Returns True once the socket is open. Raises OSError."""
         assert self._sock is not None
         if self.stage == "tcp":
             code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -165,7 +165,7 @@ class Channel:
         return self.stage == "tcp" or self._handshake_writes
 
     def read(self, size: int) -> bytes | None:
-        """Returns bytes, empty at the end of the stream, None if there is nothing now. Raises OSError."""
+        """Returns received bytes, b"" at the end of the stream, None if none are there now. Raises OSError."""
         assert self._sock is not None
         try:
             return self._sock.recv(size)
@@ -177,7 +177,7 @@ class Channel:
             raise
 
     def read_into(self, buffer: memoryview) -> int | None:
-        """Returns how many bytes were written to the front of `buffer`: otherwise as `read`."""
+        """Does the same as `read`, but writes the bytes to the front of `buffer`, and returns their number."""
         assert self._sock is not None
         try:
             return self._sock.recv_into(buffer)
@@ -189,23 +189,23 @@ class Channel:
             raise
 
     def expect(self, size: int) -> None:
-        """Wakes the poller once so many bytes have come, as fewer are of no use; 0: at the first byte. Only if the
-        system chooses the size of its receive buffer, and without TLS, which holds back some of what has come."""
+        """Sets the number of received bytes that wake the poller, 0 for the first byte. Does nothing if the application
+        has chosen the size of the receive buffer, or with TLS, which holds back some of the received bytes."""
         wakes_at = min(size, WAKE_BYTES) if size >= WAKE_MIN else 1
         if wakes_at == self._wakes_at or self._buffers[1] >= 0 or self._context is not None or not _LOWAT_GROWS_BUFFER:
             return
         assert self._sock is not None
-        with contextlib.suppress(OSError):  # a system that does not know it
+        with contextlib.suppress(OSError):  # a system without this option
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wakes_at)
         self._wakes_at = wakes_at
 
     @property
     def reads_ahead(self) -> bool:
-        """Whether to read until there is nothing: TLS takes more from the socket than it hands out."""
+        """Whether to read until nothing is left: TLS takes more from the socket than it returns."""
         return self._context is not None
 
     def write(self, buffers: Iterable[Buffer] = ()) -> None:
-        """Writes what the socket takes of what was kept and of `buffers`, and keeps the rest. Raises OSError."""
+        """Writes as much of the kept bytes and of `buffers` as the socket takes, and keeps the rest. Raises OSError."""
         sock, out = self._sock, self._out
         assert sock is not None
         out += buffers
@@ -233,7 +233,8 @@ class Channel:
                 raise
 
     def _write_tls(self) -> None:
-        """The same bytes again after a refusal, as OpenSSL asks for: a chunk stays what it is until it is out."""
+        """Writes one chunk. After a refusal OpenSSL must get the same bytes again, so a chunk stays until it is
+        written."""
         assert self._sock is not None
         out = self._out
         if len(out) > 1 and len(out[0]) < TLS_CHUNK:
@@ -262,14 +263,14 @@ class Channel:
         self._close_socket()
 
     def abandon(self) -> None:
-        """Close the descriptor alone: in a forked child the connection is still the parent's."""
+        """Closes the descriptor alone: in a forked child the connection still belongs to the parent."""
         sock, self._sock = self._sock, None
         if sock is not None:
             os.close(sock.detach())
 
 
 def _wants_more(error: OSError) -> bool:
-    """Whether TLS only has to wait for the socket."""
+    """Whether the error of TLS only means that it must wait for the socket."""
     import ssl
 
     return isinstance(error, ssl.SSLWantReadError | ssl.SSLWantWriteError)

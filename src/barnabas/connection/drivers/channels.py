@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 __all__ = ["Channels"]
 
 READ_SIZE: Final = 64 * 1024
-"""For reads between two frames: the rest of a frame goes into its receive buffer."""
+"""The size of reads between two frames. The rest of a frame is received into its own buffer."""
 
 
 class Channels:
-    """All sockets. Not safe for several threads, except for the resolution of names, which has threads of its own."""
+    """All sockets. Only one thread at a time may use them; the resolution of names has threads of its own."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Channels:
         self._resolved: deque[tuple[int, list[Address], OSError | None]] = deque()
 
     def next_deadline(self) -> float:
-        """Returns when an address that does not answer is left for the next one."""
+        """Returns when an address that does not answer is given up for the next one."""
         due = NEVER
         for channel in self._channels.values():
             due = min(due, channel.give_up_at)
@@ -54,7 +54,7 @@ class Channels:
     # --- what the network client asks for ---------------------------------------------------------------------------
 
     def flush(self) -> bool:
-        """Opens, writes and closes what the network client wants. Returns whether the client has news from that."""
+        """Opens, writes and closes sockets as the network client asks. Returns whether that caused events for it."""
         connections, has_news = self._connections, False
         for connect in connections.take_connects():
             has_news = self._open(connect) or has_news
@@ -89,10 +89,10 @@ class Channels:
         try:
             addresses = resolve(connect.host, connect.port, numeric=True)
         except (OSError, ValueError, OverflowError):
-            # Looking up a name may take seconds, and nothing interrupts it.
+            # Looking up a name may take seconds and cannot be interrupted.
             try:
                 threading.Thread(target=self._resolve, args=(connect,), name="barnabas-dns", daemon=True).start()
-            except RuntimeError as error:  # no thread to be had
+            except RuntimeError as error:  # the system gives no further thread
                 self._begin(connect.number, [], OSError(str(error)))
                 return True
             return False
@@ -140,7 +140,7 @@ class Channels:
     # --- events -----------------------------------------------------------------------------------------------------
 
     def serve(self, fd: int) -> bool:
-        """Reads and writes a descriptor that is ready. Returns False if only more of an unfinished frame has come."""
+        """Reads and writes a socket that is ready. Returns False if only more of an unfinished frame has come."""
         channel = self._by_fd.get(fd)
         if channel is None:
             return True
@@ -169,8 +169,8 @@ class Channels:
         return has_news
 
     def _read(self, channel: Channel) -> bool:
-        """Reads what there is; until there is nothing more, if a frame is unfinished or with TLS. Returns whether a
-        frame was finished."""
+        """Reads once, or with TLS or an unfinished frame until nothing is left. Returns whether a frame was
+        finished."""
         client, connections, number = self._client, self._connections, channel.number
         has_news = False
         while True:
@@ -221,12 +221,13 @@ class Channels:
         self._watched[channel.fd] = mask
 
     def _unwatch(self, channel: Channel) -> None:
-        """Call it before the descriptor is closed: its number may come back at once."""
+        """Ends the watch of a socket. Called before its descriptor is closed, whose number may be used again at
+        once."""
         fds = [fd for fd, known in self._by_fd.items() if known is channel]
         for fd in fds:
             del self._by_fd[fd]
             if self._watched.pop(fd, None) is not None and fd == channel.fd:
-                with contextlib.suppress(OSError):  # TLS closes what it cannot wrap
+                with contextlib.suppress(OSError):  # TLS closes a socket that it cannot wrap
                     self._poller.unregister(fd)
 
     # --- the end ----------------------------------------------------------------------------------------------------
@@ -238,7 +239,7 @@ class Channels:
         self._channels.clear()
 
     def abandon(self) -> None:
-        """Closes the descriptors alone: in a forked child the connections are still the parent's."""
+        """Closes the descriptors alone: in a forked child the connections still belong to the parent."""
         for channel in self._channels.values():
             channel.abandon()
         self._channels.clear()

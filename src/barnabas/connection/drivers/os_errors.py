@@ -1,4 +1,4 @@
-"""The operating system's errors as text, with hints at what to do."""
+"""Describes the operating system's errors, with hints at what to do."""
 
 import errno
 import os
@@ -55,7 +55,7 @@ def describe(error: BaseException) -> str:
         verified = getattr(error, "verify_message", "")
         return reason.replace("_", " ").lower() + (f": {verified}" if verified else "")
     if isinstance(error, ConnectionRefusedError) and error.errno:
-        return os.strerror(error.errno)[0].lower() + os.strerror(error.errno)[1:]  # asyncio has words of its own
+        return os.strerror(error.errno)[0].lower() + os.strerror(error.errno)[1:]  # asyncio replaces the text
     if isinstance(error, OSError) and error.strerror:
         return error.strerror[0].lower() + error.strerror[1:]
     return str(error) or type(error).__name__

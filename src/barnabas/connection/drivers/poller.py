@@ -1,6 +1,6 @@
-"""Tells which sockets are ready: epoll on Linux, kqueue on macOS and the BSDs.
+"""Polls sockets: by epoll on Linux, by kqueue on macOS and the BSDs.
 
-Both see at once what another thread registers while this one waits, which poll and select do not.
+Both notice descriptors that another thread registers during a poll, which poll and select do not.
 """
 
 import select
@@ -15,7 +15,7 @@ _EVENTS_MAX: Final = 1024
 
 
 class Poller(Protocol):
-    """The part of select.epoll that is needed here."""
+    """The part of select.epoll that the driver uses."""
 
     def register(self, fd: int, eventmask: int, /) -> None: ...
     def modify(self, fd: int, eventmask: int, /) -> None: ...
@@ -35,7 +35,7 @@ class _KqueuePoller:
     """epoll's calls on a kqueue, which has one event for each direction."""
 
     def __init__(self) -> None:
-        system: Any = select  # typeshed knows kqueue only where it is
+        system: Any = select  # typeshed has kqueue only on systems that have it
         self._event = system.kevent
         self._queue = system.kqueue()
         self._filters = {READABLE: system.KQ_FILTER_READ, WRITABLE: system.KQ_FILTER_WRITE}
@@ -53,7 +53,7 @@ class _KqueuePoller:
         self._change(fd, self._registered[fd], 0)
 
     def _change(self, fd: int, before: int, after: int) -> None:
-        """Raises OSError; FileNotFoundError and the like for a descriptor that was closed, as epoll does."""
+        """Changes the watched events. Raises OSError as epoll does, also for a descriptor that was closed."""
         changes = [
             self._event(fd, number, self._add if after & mask else self._delete)
             for mask, number in self._filters.items()

@@ -1,9 +1,9 @@
 """Holds signals back until the network client is at rest.
 
 Python calls the handler of a signal between two steps of the main thread, whatever that is doing, and a handler that
-raises (Ctrl-C does) leaves it half done. So a thread works with a client only `with HELD`: a signal that comes
-meanwhile is noted, and its handler called at the end. A second signal of the same number is not held back: if a plugin,
-say, keeps the client busy for long, the user wants to get out of it. A thread that waits, or runs the application's
+raises (Ctrl-C does) leaves its work half done. So a thread works with a client only `with HELD`: a signal that comes
+meanwhile is noted, and its handler called at the end. A second signal of the same number is not held back: the user
+must be able to interrupt a client that a plugin keeps busy for long. A thread that waits, or runs the application's
 code, does so `with HELD.through`, where signals are handled at once.
 """
 
@@ -29,7 +29,7 @@ def in_main_thread() -> bool:
 
 
 class _Through:
-    """Lets signals through, within `HELD`."""
+    """Lets signals through within `HELD`."""
 
     def __init__(self, held: "_Held") -> None:
         self._held = held
@@ -45,7 +45,8 @@ class _Through:
                 raise
 
     def __exit__(self, *_: object) -> None:
-        """A signal that interrupts this leaves them let through up to the end of `HELD`, which is soon."""
+        """Holds signals back again. If a signal interrupts this method, signals pass until `HELD` ends, which is
+        soon."""
         held = self._held
         if held.entries and threading.get_ident() == _main:
             held.holds = True
@@ -57,7 +58,7 @@ class _Held:
     def __init__(self) -> None:
         self.holds = False
         self.entries: list[bool] = []
-        """One for each open `with HELD`: whether signals were held back before it."""
+        """An entry for each open `with HELD`: whether signals were held back before it."""
         self.noted: dict[int, FrameType | None] = {}
         self.through = _Through(self)
         self._before: dict[int, Callable[[int, FrameType | None], Any]] = {}
@@ -67,7 +68,7 @@ class _Held:
         if threading.get_ident() != _main:
             return
         held_before, self.holds = self.holds, True
-        self.entries += [held_before]  # no call: nothing comes between
+        self.entries += [held_before]  # without a call, so that no signal is handled in between
         if not held_before:
             try:
                 self._take_over()
@@ -97,8 +98,8 @@ class _Held:
                 signal(number, self._handler)
 
     def _give_back(self) -> None:
-        """Restores the handlers. One that is not restored, because a handler raises in between, is called by `_note`
-        until the next time."""
+        """Restores the handlers. If a handler raises in between, `_note` calls those that are not restored until the
+        next time."""
         for number in reversed(NUMBERS):
             if getsignal(number) is self._handler:
                 signal(number, self._before[number])
@@ -117,7 +118,7 @@ class _Held:
             self._before[number](number, frame)
 
     def forked(self) -> None:
-        """For a child that another than the main thread forked: what the main thread was doing does not go on there."""
+        """Drops the entries of the main thread in a child that another thread forked: that thread's work ends there."""
         self._give_back()
         self.holds = False
         self.entries.clear()

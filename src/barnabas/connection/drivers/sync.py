@@ -1,13 +1,13 @@
 """The synchronous driver: the calling threads drive the network client.
 
 A thread that waits for a result polls the sockets itself, so a response wakes the thread that wants it and no other.
-One thread at a time is the leader and polls; others that wait are followers, and are woken when their results are there
-or when the leader leaves. A background thread leads when no other does: for responses that no thread waits for,
+One thread at a time is the leader and polls. Other waiting threads are followers, and are woken when their results are
+there or when the leader leaves. A background thread leads when no other does: for responses that no thread waits for,
 lingering records, heartbeats. It sleeps while application threads are active, because each of its system calls would
 cost them the GIL's switch interval.
 
-A turn lets the network client act on what has happened, and does what it asks for. The client is touched only under
-`lock`, which is never held while a thread waits or runs the application's callbacks.
+In a turn the network client acts on the events since the last turn, and the driver does the I/O that the client asks
+for. The client is used only under `lock`, which is never held while a thread waits or runs the application's callbacks.
 """
 
 import contextlib
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 __all__ = ["SyncDriver"]
 
 BACKGROUND_SLEEP_S: Final = 0.005
-"""An application thread that made a turn so recently will make another one: the background thread sleeps."""
+"""The background thread sleeps for this time after a turn of an application thread, which will soon make another."""
 POLL_MAX_S: Final = 60.0
 JOIN_S: Final = 0.05
 TURNS_MAX: Final = 100
-"""Passes in one turn; more means that the components do not come to rest."""
+"""The most passes in one turn; more would mean that the components never come to rest."""
 
 T = TypeVar("T")
 Condition = Callable[[], bool]
@@ -65,18 +65,18 @@ class SyncDriver:
         self._waker = Waker(self._forked)
         self._channels = Channels(client, self._waker.poller, ssl_context, self._name_resolved)
         self._leader = 0
-        """Identifier of the thread that polls, 0 for none."""
+        """The identifier of the thread that polls, 0 for none."""
         self._polling = 0
-        """How many threads poll: the leader, and one that was displaced and has not noticed yet."""
+        """The number of threads that poll: the leader, and a displaced one that has not woken up yet."""
         self._led_until = NEVER
-        """When the leader's poll times out."""
+        """The time at which the leader's poll times out."""
         self._followers: deque[Follower] = deque()
         """The threads that wait for a result while another one polls."""
         self._callbacks = Callbacks(client.completions, name)
         self._active_at = float("-inf")
-        """When a thread of the application made its last turn."""
+        """The time of the last turn of an application thread."""
         self._damaged = False
-        """Whether a thread works with the network client, or was interrupted in that."""
+        """Whether a thread works with the network client, or was interrupted while it did."""
         self._needs_turn = False
         """Whether a thread has left a turn to the next one."""
         self.background_turn_due = False
@@ -89,7 +89,7 @@ class SyncDriver:
     # --- calls and waits --------------------------------------------------------------------------------------------
 
     def run(self, action: Callable[[], T]) -> T:
-        """Does something with the network client and makes a turn, without waiting."""
+        """Calls `action`, which uses the network client, and makes a turn, without waiting."""
         with HELD, self.lock:
             result = self._act(action)
             self._active_turn()
@@ -98,7 +98,7 @@ class SyncDriver:
         return result
 
     def run_before_wait(self, action: Callable[[], T]) -> T:
-        """Does the same as `run`, but if it returns None, leaves the turn to the `wait` that the caller makes next."""
+        """Does the same as `run`, but if `action` returns None, leaves the turn to the caller's next `wait`."""
         with HELD, self.lock:
             result = self._act(action)
             if result is None and self._may_lead():
@@ -115,7 +115,7 @@ class SyncDriver:
         self._begin_work()
         try:
             result = action()
-        except Exception:  # it refused, and has left nothing half done
+        except Exception:  # the action refused the call, and has left nothing half done
             self._damaged = False
             raise
         self._damaged = False
@@ -137,10 +137,10 @@ class SyncDriver:
         may_leave: Condition | None = None,
         has_turned: bool = False,
     ) -> bool:
-        """Makes turns until `done()`, which is asked under the lock; returns False if the time is over before.
+        """Makes turns until `done()` returns True under the lock. Returns False if the time is over before.
 
         `may_leave` says whether the last turn may be left to the next thread, at the latest to the background thread
-        after its sleep. `has_turned`: a turn was made after everything that the network client has to act on now."""
+        after its sleep. `has_turned` says that the network client has nothing to act on since the last turn."""
         deadline = NEVER if timeout_s is None else time.monotonic() + timeout_s
         has_led = False
         with HELD:
@@ -188,14 +188,14 @@ class SyncDriver:
             self._waker.wake()
 
     def turn_soon(self) -> None:
-        """Has the background thread make a turn as soon as it gets the interpreter, which costs the caller little. Only
-        after a first `wait`, which starts that thread."""
-        with self.lock:  # not HELD: nothing here leaves anything half done
+        """Makes the background thread turn as soon as it gets the interpreter, which costs the caller little. The first
+        `wait` starts that thread, and must have been called."""
+        with self.lock:  # not HELD: an interrupt leaves nothing half done here
             self.background_turn_due = True
             self._ring()
 
     def deadline_added(self) -> None:
-        """Sees that a thread keeps the deadline of what was just added. The caller holds the lock."""
+        """Ensures that a thread keeps a deadline that was just added. The caller holds the lock."""
         self._pass_on()
 
     def _check_open(self) -> None:
@@ -205,7 +205,8 @@ class SyncDriver:
     # --- turning ----------------------------------------------------------------------------------------------------
 
     def _active_turn(self) -> None:
-        """Makes a turn by a thread of the application, and reads what may have come if no other one polls."""
+        """Makes a turn in a thread of the application, and reads the sockets that are ready if no other thread
+        polls."""
         self._active_at = time.monotonic()
         may_have_come = self.client.has_in_flight_requests
         self._turn()
@@ -216,14 +217,14 @@ class SyncDriver:
                 self._work_with(events, None, None, -NEVER)
 
     def _work_with(self, events: Events, done: Condition | None, may_leave: Condition | None, until: float) -> None:
-        """Reads what has come, and makes a turn, unless the caller is `done` and `may_leave`, or all that came before
-        `until` is more of a large frame."""
+        """Reads the sockets that are ready, and makes a turn. The turn is left out if the caller is `done` and
+        `may_leave`, or if before `until` only more of a large frame came."""
         self._begin_work()
         has_news = not events
         for fd, _ in events:
             if fd == self._waker.pipe[0]:
                 has_news = True
-                if not self._polling:  # a displaced leader may not have seen it yet, and would sleep on
+                if not self._polling:  # a displaced leader may not have seen the byte yet, and would sleep on
                     self._waker.drain()
             else:
                 has_news = self._channels.serve(fd) or has_news
@@ -235,7 +236,7 @@ class SyncDriver:
         self._wake_followers()
 
     def _turn(self, *, begun: bool = False) -> None:
-        """Lets the network client do what is due, and does what it asks for, until it comes to rest."""
+        """Lets the network client act and does its I/O, until the client comes to rest."""
         if not begun:
             self._begin_work()
         self.background_turn_due = self._needs_turn = False
@@ -246,8 +247,8 @@ class SyncDriver:
         self._damaged = False
 
     def _begin_work(self) -> None:
-        """Marks the network client as damaged until the work is done: a second Ctrl-C raises between any two steps.
-        What was half done is undone by dropping all connections then: their requests are sent again."""
+        """Marks the network client as damaged until the work is done: a second Ctrl-C raises between any two steps. The
+        next turn repairs a damaged client by dropping all connections: their requests are sent again."""
         if self._damaged:
             self.client.reset(ConnectionLost("the connection was given up because its work was interrupted"))
         self._damaged = True
@@ -265,8 +266,8 @@ class SyncDriver:
         )
 
     def _lead(self, left_s: float, done: Condition | None = None, may_leave: Condition | None = None) -> None:
-        """Polls until something happens, a deadline comes, or `left_s` is over, with the lock released, and acts on
-        that. `done`, `may_leave`: see `wait`."""
+        """Polls, with the lock released, until an event, a deadline or the end of `left_s`, and acts on that. `done`,
+        `may_leave`: see `wait`."""
         me = threading.get_ident()
         self._displace()
         self._leader = me
@@ -299,7 +300,7 @@ class SyncDriver:
             self._waker.wake()
 
     def _name_resolved(self) -> None:
-        """Called by the thread that looked a name up."""
+        """Wakes the leader. Called by the thread that has looked up a host name."""
         with self.lock:
             if not self.closed:
                 self._waker.wake()
@@ -313,18 +314,18 @@ class SyncDriver:
             with HELD.through:
                 follower.wait(min(max(deadline - time.monotonic(), 0.0), POLL_MAX_S))
         finally:
-            with self.lock, contextlib.suppress(ValueError):  # it was woken
+            with self.lock, contextlib.suppress(ValueError):  # the thread that woke it has removed it
                 self._followers.remove(follower)
 
     def _wake_followers(self) -> None:
-        """Wakes the threads whose results are there, or all if the driver is closed."""
+        """Wakes the followers whose results are there, or all if the driver is closed."""
         if self._followers:
             for follower in [f for f in self._followers if self.closed or f.done()]:
                 self._followers.remove(follower)
                 follower.ring()
 
     def _pass_on(self) -> None:
-        """Sees that another thread keeps the network client's next deadline when this one leaves."""
+        """Ensures that another thread keeps the network client's next deadline when this one leaves."""
         if self.closed:
             return
         self._wake_followers()
@@ -333,7 +334,7 @@ class SyncDriver:
                 self._led_until = float("-inf")
                 self._waker.wake()
         elif self._followers:
-            self._followers.popleft().ring()  # the one that has waited longest polls now
+            self._followers.popleft().ring()  # the follower that has waited longest polls now
         elif self._background_thread is None:
             self._background_thread = threading.Thread(target=self._background, name=self._name, daemon=True)
             self._background_thread.start()
@@ -408,12 +409,12 @@ class SyncDriver:
         self._dispose()
 
     def _dispose(self) -> None:
-        """Closes the poller when the last thread that polls has left it: a poll does not notice the close."""
+        """Closes the poller when the last polling thread has left it: the close would not end a poll."""
         if not self._polling:
             self._waker.close()
 
     def _forked(self) -> None:
-        """Closes the driver in a forked child: the connections, and what was in flight, are the parent's."""
+        """Closes the driver in a forked child: the connections and the requests in flight belong to the parent."""
         if self.closed:
             return
         self.lock = Lock()

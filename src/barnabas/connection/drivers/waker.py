@@ -1,6 +1,6 @@
-"""Where threads sleep: on the sockets, with a pipe by which other threads and signals end the poll; or on a lock.
+"""Lets threads sleep: on the sockets, with a pipe by which other threads and signals end the poll, or on a lock.
 
-Never compiled: in plain Python the interpreter handles signals before the thread sleeps.
+This module is never compiled: in plain Python the interpreter handles signals before the thread sleeps.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ _wakers: "weakref.WeakSet[Waker]" = weakref.WeakSet()
 
 
 class Waker:
-    """Polls the sockets. `poller` sees what another thread registers meanwhile; `on_fork` is called in a child."""
+    """Polls the sockets, also those that another thread registers meanwhile. `on_fork` is called in a forked child."""
 
     def __init__(self, on_fork: Callable[[], None]) -> None:
         self.on_fork = on_fork
@@ -31,11 +31,11 @@ class Waker:
         _wakers.add(self)
 
     def poll(self, timeout: float) -> list[tuple[int, int]]:
-        """Polls. A signal that comes just before the system call does not interrupt it, and Ctrl-C would wait for its
-        end: so signals write into the pipe meanwhile, unless the application has them write elsewhere."""
+        """Polls. A signal that comes just before the system call does not interrupt the call, and Ctrl-C would wait for
+        its end: so signals write into the pipe meanwhile, unless the application has set another descriptor."""
         if not in_main_thread():
             return self.poller.poll(timeout)
-        mine = self.pipe[1]  # its number may be another file's when a close has overtaken us
+        mine = self.pipe[1]  # after a close in another thread, the number may belong to another file
         try:
             before = signal.set_wakeup_fd(mine, warn_on_full_buffer=False)
             if before >= 0:
@@ -49,7 +49,7 @@ class Waker:
 
     def wake(self) -> None:
         """Ends the poll. Takes no lock, so that signal handlers may call it."""
-        with contextlib.suppress(OSError):  # it is full, so the poll ends anyway, or closed
+        with contextlib.suppress(OSError):  # the pipe is full, so the poll ends anyway, or closed
             os.write(self.pipe[1], b"\0")
 
     def drain(self) -> None:
@@ -58,7 +58,7 @@ class Waker:
             os.read(self.pipe[0], 4096)
 
     def close(self) -> None:
-        """Calling it again does nothing."""
+        """Closes poller and pipe. A second call does nothing."""
         if self.pipe[0] >= 0:
             self.poller.close()
             for fd in self.pipe:
@@ -77,7 +77,7 @@ class Follower:
         self._bell.acquire()
 
     def ring(self) -> None:
-        """Wakes the thread. Called once, by the thread that removes it from the waiting ones."""
+        """Wakes the thread. Called once, by the thread that removes the follower from the waiting ones."""
         self._bell.release()
 
     def wait(self, timeout: float) -> None:

@@ -1,1 +1,1 @@
-"""`send_many` and `send_table`: many records in one call, checked as a whole before the first is sent."""
+"""Sends many records in one call (`send_many`, `send_table`), all of which are checked before the first is sent."""

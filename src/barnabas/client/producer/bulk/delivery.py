@@ -13,13 +13,13 @@ __all__ = ["Delivery", "SentRange"]
 
 
 class SentRange(NamedTuple):
-    """Records that stand one after another in a partition. The offset is -1 where the broker did not say (acks=0, or a
-    repeat that it had already)."""
+    """Records that follow one another in a partition. The offset is -1 if the broker did not return one (acks=0, or a
+    duplicate)."""
 
     topic: str
     partition: int
     offset: int
-    """Of the first one."""
+    """The offset of the first record."""
     record_count: int
 
 
@@ -38,25 +38,26 @@ class Delivery:
         self._settle(0)
 
     def done(self) -> bool:
-        """All are acknowledged or have failed."""
+        """Whether all records are acknowledged or have failed."""
         return self._promise.done
 
     def result(self, timeout: float | None = None) -> tuple[SentRange, ...]:
-        """Wait until all are acknowledged: where they stand, by partition and offset. Raises RecordsFailed if some
-        failed; OperationTimedOut after `timeout` seconds, which changes nothing about the records."""
+        """Waits until all records are acknowledged. Returns their partitions and offsets, in this order. Raises
+        RecordsFailed if some failed; OperationTimedOut after `timeout` seconds, which has no effect on the records."""
         error = self.exception(timeout)
         if error is not None:
             raise error
         return self._ranges()
 
     def exception(self, timeout: float | None = None) -> RecordsFailed | None:
-        """As `result`, but returns the failure; None if all are acknowledged."""
+        """Waits like `result`, and returns the error; None if all records are acknowledged."""
         if not self._promise.done:
             self._driver.wait_for_promise(self._promise, timeout)
         return self._failure()
 
     def add_done_callback(self, callback: "Callable[[Delivery], object]") -> None:
-        """Call it with this delivery once it is done, on a thread of the producer's; at once if it is."""
+        """Calls `callback` with this delivery once it is done, on a thread of the producer; at once if it is
+        already."""
         due: Callable[[Delivery], Any] = callback
         self._driver.add_callback(lambda call: self._promise.on_done(lambda _: call(lambda: due(self))))
 
@@ -125,7 +126,7 @@ class Delivery:
             self._promise.resolve(None)
 
     def give_up(self, row: int, error: BaseException) -> RecordsFailed:
-        """Gives up the rows from `row` on, which are in no batch."""
+        """Fails the rows from `row` on, which are in no batch."""
         rest = range(row, self.count)
         self._failed.append(FailedRows(self.topic, -1, rest, error))
         failure = RecordsFailed(self, tuple(_joined(self._failed)), self._ranges())
@@ -134,8 +135,8 @@ class Delivery:
 
 
 def _failures(batch: ProducerBatch, first: int, rows: Sequence[int]) -> Iterator[FailedRows]:
-    """Returns the failures of rows whose records stand from index `first` on in a batch that failed. A broker may
-    refuse some of its records by index."""
+    """Returns the failures of rows whose records are in a failed batch, from index `first` on. A broker may refuse
+    single records of a batch by index."""
     start = 0
     for index in range(1, len(rows)) if batch.record_errors is not None else ():
         if batch.error_of(first + index) is not batch.error_of(first + start):
@@ -151,7 +152,7 @@ def _row_numbers(row: int, row_numbers: bytes) -> Sequence[int]:
 
 
 def _joined(failed: list[FailedRows]) -> Iterator[FailedRows]:
-    """Returns the failures in the order of their first rows; neighbours with the same error become one."""
+    """Returns the failures in the order of their first rows. Neighbours with the same error are merged."""
     last: FailedRows | None = None
     for part in sorted(failed, key=lambda part: part.rows[0]):
         if last is not None and _continues(last, part):
@@ -175,7 +176,7 @@ def _continues(last: FailedRows, part: FailedRows) -> bool:
 
 
 def _merged(ranges: list[SentRange]) -> Iterator[SentRange]:
-    """Returns the ranges of one partition by offset; neighbours become one."""
+    """Returns the ranges of a partition in the order of offsets. Neighbours are merged."""
     last: SentRange | None = None
     for part in sorted(ranges, key=lambda part: part.offset):
         if last is not None and (part.offset == last.offset + last.record_count or part.offset == last.offset < 0):

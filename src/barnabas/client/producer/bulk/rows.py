@@ -1,4 +1,4 @@
-"""Makes rows of the arguments of `send_many` and `send_table`. All are checked first, so that nothing is half sent."""
+"""Makes rows of the arguments of `send_many` and `send_table`, and checks all rows before any is sent."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -24,7 +24,7 @@ __all__ = ["HeadersArgument", "RowSource", "header_pairs", "rows_of_lists", "row
 _COLUMNS: Final = ("value", "key", "timestamp", "partition", "headers")
 _CHUNK_ROWS: Final = 8192
 _CHUNK_BYTES: Final = 256 * 1024
-"""Rows, and bytes of their values, that are copied at a time: they stay in the processor's cache."""
+"""The most rows, and bytes of their values, that are copied at a time, to stay in the processor's cache."""
 
 
 HeadersArgument = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]]
@@ -36,12 +36,12 @@ class RowSource(NamedTuple):
     row_count: int
     chunks: Iterator[Rows]
     highest_partition: int
-    """The highest number in the rows; -1: no row has one."""
+    """The highest partition number in the rows, -1 if no row has one."""
 
 
 def header_pairs(headers: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> Headers:
-    """Returns a record's headers as pairs of text and bytes; texts become UTF-8. Raises TypeError, and
-    UnicodeEncodeError for half a surrogate pair."""
+    """Returns a record's headers as pairs of str and bytes. Values of type str are encoded in UTF-8. Raises TypeError,
+    and UnicodeEncodeError for half a surrogate pair."""
     pairs = []
     if not isinstance(headers, Iterable):
         raise TypeError(f"headers are a dict, or pairs of name and value, not {type(headers).__name__}")
@@ -74,7 +74,8 @@ def rows_of_lists(
     to: int = -1,
     heads: Headers = (),
 ) -> RowSource:
-    """`to` and `heads` are for all. Raises TypeError, UsageError or MessageTooLarge, which name the row."""
+    """Returns rows of lists; `to` and `heads` are for all rows. Raises TypeError, UsageError or MessageTooLarge, which
+    name the row."""
     try:
         check_lists(values, keys, timestamps, headers, heads, record_max)
     except ValueError as error:
@@ -93,7 +94,7 @@ def rows_of_table(table: "pyarrow.Table | pyarrow.RecordBatch", to: int, record_
     """Returns rows of the columns `value`, `key` (binary or string), `timestamp` (or milliseconds as integers),
     `partition` (null: by key) and `headers` (maps, or lists of key and value); only `value` must be there.
 
-    Raises UsageError for another column, another type, or a row that cannot be sent, MessageTooLarge for its size.
+    Raises UsageError for another column, another type, or a row that cannot be sent, MessageTooLarge for a large row.
     """
     import pyarrow as pa
 
@@ -137,7 +138,7 @@ class _Columns:
         columns = {name: batch.column(name) for name in batch.schema.names}
         self.count: int = batch.num_rows
         self.first = first
-        """Number of the batch's first row in the table."""
+        """The number of the batch's first row in the table."""
         try:
             self.values = _as_binary(pa, "value", columns["value"])
             self.keys = _as_binary(pa, "key", columns["key"]) if "key" in columns else None
@@ -153,7 +154,7 @@ class _Columns:
         return max(min(_CHUNK_ROWS, _CHUNK_BYTES * self.count // (self.values.nbytes or 1)), 1)
 
     def check(self, record_max: int) -> None:
-        """Raises for a row that cannot be sent."""
+        """Raises an error for a row that cannot be sent."""
         from pyarrow import compute
 
         if self.timestamps is not None:
@@ -176,7 +177,7 @@ class _Columns:
                     raise _too_large(f"row {self.first + index} makes a record of up to {size} bytes", record_max)
 
     def _check_numbers(self, compute: Any, name: str, column: Any, rule: str) -> int:
-        """Returns the highest number, -1 without any."""
+        """Returns the highest number of a column, -1 without any."""
         found = compute.min_max(column).as_py()
         if found["min"] is None:
             return -1

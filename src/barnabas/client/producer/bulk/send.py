@@ -1,4 +1,4 @@
-"""Appends the rows of a bulk call to batches, a piece at a time: the call waits between the pieces."""
+"""Appends the rows of a bulk call to batches, in pieces between which the call waits."""
 
 from collections.abc import Iterable, Mapping
 from itertools import repeat
@@ -20,7 +20,7 @@ __all__ = ["TOO_FAR_AHEAD", "BulkSend", "bulk_of_lists", "bulk_of_table"]
 BYTES_AHEAD: Final = 8 << 20
 BATCHES_AHEAD_MIN: Final = 8
 TOO_FAR_AHEAD: Final = 5
-"""Why rows are not taken: enough batches are closed and not acknowledged. More would fill memory and leave the
+"""The refusal of rows because enough batches are closed and not acknowledged. More would fill memory and leave the
 processor's cache long before they are sent."""
 
 
@@ -33,7 +33,8 @@ def bulk_of_lists(
     timestamps: Iterable[int] | None,
     partition: int | None,
 ) -> "BulkSend":
-    """Makes a bulk call of lists, for a topic that is known. Raises for a row that cannot be sent; then none is."""
+    """Returns a bulk call of lists for a known topic. Raises an error for a row that cannot be sent, and sends none
+    then."""
     value_list = _list("values", values)
     count = len(value_list)
     key_list = _list("keys", keys, count)
@@ -52,7 +53,7 @@ def bulk_of_lists(
 def bulk_of_table(
     producer: KafkaProducer, topic: str, table: "pyarrow.Table | pyarrow.RecordBatch", partition: int | None
 ) -> "BulkSend":
-    """Makes a bulk call of a table, as `bulk_of_lists`. No serializer is called."""
+    """Returns a bulk call of a table, as `bulk_of_lists`. No serializer is called."""
     to = -1 if partition is None else partition_number(partition)
     rows = rows_of_table(table, to, int(producer.appender.record_size_max))
     if to < 0 and callable(producer.settings.partitioner_class) and "partition" not in table.schema.names:
@@ -106,7 +107,7 @@ def _serialized(
 
 
 class BulkSend:
-    """The rows of a bulk call that are not in batches yet. None of them has to be refused."""
+    """The rows of a bulk call that are not in batches yet. All of them were checked."""
 
     def __init__(self, producer: KafkaProducer, topic: str, source: RowSource) -> None:
         self.topic = topic
@@ -117,7 +118,7 @@ class BulkSend:
         self._chunks = source.chunks
         self._chunk: Rows | None = next(self._chunks, None)
         self._next = 0
-        """The next row of the chunk to take."""
+        """The next row of the chunk to append."""
         self._batches_max = max(BYTES_AHEAD // max(int(producer.appender.bulk_batch_size), 1), BATCHES_AHEAD_MIN)
 
     @property
@@ -131,12 +132,12 @@ class BulkSend:
         return self._chunk is None
 
     def has_room(self) -> bool:
-        """Whether few enough batches are closed and not acknowledged that more rows can be taken."""
+        """Whether more rows can be appended: few enough batches are closed and not acknowledged."""
         return len(self._accumulator.incomplete) < self._batches_max
 
     def take(self) -> int:
-        """Appends rows, under the lock, until the sender should have its turn. Returns 0, or why the next row was not
-        taken."""
+        """Appends rows, under the lock, until the sender must send. Returns 0, or the reason why the next row was not
+        appended."""
         appender = self._appender
         topic = appender.topics.get(self.topic)
         if topic is None:
@@ -156,7 +157,7 @@ class BulkSend:
         return 0
 
     def give_up(self, error: BaseException) -> RecordsFailed:
-        """Gives up the rows that are not taken yet."""
+        """Gives up the rows that are not appended yet."""
         failure = self.delivery.give_up(self.taken, error)
         self._chunk = None
         return failure

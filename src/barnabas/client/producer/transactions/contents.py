@@ -1,8 +1,8 @@
-"""The partitions and offsets of groups that are in a transaction or are being added to it, and the end of both.
+"""The partitions and group offsets that are in a transaction or are being added to it, and the end of a transaction.
 
-With transaction.version 2 (KIP-890) a partition joins by being written to, and every end gives the producer its next
-epoch; with 0 and 1 partitions and groups are added first, and the epoch goes up only when records were given up
-(KIP-360).
+With transaction.version 2 (KIP-890) a Produce request adds its partitions, and the producer gets its next epoch at the
+end of every transaction. With 0 and 1 the producer adds partitions and groups before it writes, and the epoch goes up
+only after records were given up (KIP-360).
 """
 
 from collections.abc import Mapping
@@ -22,17 +22,17 @@ __all__ = ["TransactionContents"]
 
 
 class TransactionRules(Protocol):
-    """The transaction manager, as the contents of its transaction know it."""
+    """The part of the transaction manager that the contents of its transaction use."""
 
     @property
     def may_send(self) -> bool:
         """Whether partitions and offsets may still be added."""
 
     def refusal(self, what: str) -> BarnabasError:
-        """Returns the error of a call, named `what`, that cannot be done now."""
+        """Returns the error of the call `what`, which is not allowed now."""
 
     def request_failed(self, error: KafkaError | ClientError) -> BarnabasError:
-        """Takes in the failure of a request to a coordinator. Returns the error for the application."""
+        """Fails the transaction or the producer after a failed request. Returns the error for the application."""
 
 
 class TransactionContents:
@@ -53,9 +53,9 @@ class TransactionContents:
         self._adding = False
         self._offsets_under_way = 0
         self._offsets_before: Promise[None] = resolved(None)
-        """Settled when no offsets are on their way: a retry of earlier ones must not overtake later ones."""
+        """Settled when no offsets are in flight: a retry of earlier offsets must not overtake later ones."""
         self.started = False
-        """Whether the coordinator may know of the transaction."""
+        """Whether the transaction may exist at the coordinator."""
         self.surely_started = False
         self._client = client
         self._accumulator = accumulator
@@ -65,7 +65,7 @@ class TransactionContents:
     # --- adding -----------------------------------------------------------------------------------------------------
 
     def maybe_add_partition(self, topic_partition: TopicPartition) -> bool:
-        """Returns whether the partition is in the transaction; if not, it will be added."""
+        """Returns whether the partition is in the transaction. If not, the partition will be added."""
         if topic_partition in self.partitions:
             return True
         if self.implicit:
@@ -118,13 +118,13 @@ class TransactionContents:
             mine.resolve(None)
 
     def drop_waiting(self) -> None:
-        """Forgets the partitions that were not added yet."""
+        """Drops the partitions that were not added yet."""
         self._to_add.clear()
 
     # --- ending -----------------------------------------------------------------------------------------------------
 
     def is_quiet(self) -> bool:
-        """Whether nothing of the transaction is queued or in flight."""
+        """Whether no batch or offset of the transaction is queued or in flight."""
         return (
             self._accumulator.is_idle()
             and not self._adding
@@ -133,8 +133,8 @@ class TransactionContents:
         )
 
     async def until_nothing_is_late(self) -> None:
-        """Waits until no bytes of a lost connection can reach brokers that would take them for the next
-        transaction's."""
+        """Waits until no bytes of a lost connection can reach the brokers, which would add them to the next
+        transaction."""
         quiet_from = max((written.quiet_from for written in self._written() if written.gap is not None), default=0.0)
         if quiet_from > self._client.now:
             over: Promise[None] = Promise()
@@ -142,7 +142,7 @@ class TransactionContents:
             await over
 
     async def end(self, commit: bool) -> None:
-        """Asks the coordinator to end the transaction, and raises the epoch where sequences have gaps."""
+        """Asks the coordinator to end the transaction, and raises the epoch if sequences have gaps."""
         bump = not self.implicit and any(written.gap is not None for written in self._written())
         if self.started:
             try:
@@ -157,7 +157,7 @@ class TransactionContents:
         if bump:
             await self._coordinator.init_producer_id(self._coordinator.ids.current)
         current = self._coordinator.ids.current
-        for written in self._written():  # goes on under the producer's next epoch
+        for written in self._written():  # these partitions go on under the producer's next epoch
             if written.producer_id_and_epoch != current:
                 written.restart_sequences(current)
 
@@ -167,6 +167,6 @@ class TransactionContents:
         return [batches for batches in found if batches is not None]
 
     def clear(self) -> None:
-        """Forgets the transaction, which has ended."""
+        """Drops the contents of the transaction, which has ended."""
         self.partitions.clear()
         self.started = self.surely_started = False

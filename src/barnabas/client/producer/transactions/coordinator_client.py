@@ -1,4 +1,4 @@
-"""Sends the requests of a transactional producer to coordinators: its transaction's and those of groups."""
+"""Sends the requests of a transactional producer to the transaction coordinator and to group coordinators."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
@@ -15,18 +15,18 @@ from barnabas.types import TopicPartition
 __all__ = ["CoordinatorClient"]
 
 ADD_PARTITIONS_VERSION_MAX: Final = 3
-"""Later versions of AddPartitionsToTxn are the brokers' own."""
+"""The last version of AddPartitionsToTxn for clients; only brokers send later ones."""
 OFFSETS_VERSION_MAX: Final = 4
 """The last version of TxnOffsetCommit for transaction.version 0 and 1."""
 TWO_PHASE_VERSION_MIN: Final = 6
-"""InitProducerId for two-phase commits (KIP-939)."""
+"""The first version of InitProducerId with two-phase commits (KIP-939)."""
 
 Wanted = Callable[[], bool]
 
 
 class CoordinatorClient:
-    """Sends each request again until it is answered, or until `wanted` says that its response is not needed any more.
-    `implicit` says whether the transaction is one of transaction.version 2."""
+    """Sends each request until it is answered, or until `wanted()` is False because the response is not needed any
+    more. `implicit` says whether the transaction is one of transaction.version 2."""
 
     def __init__(
         self, client: NetworkClient, ids: ProducerIds, *, transactional_id: str, timeout_ms: int, two_phase: bool
@@ -35,12 +35,13 @@ class CoordinatorClient:
         self.two_phase = two_phase
         self.ids = ids
         self.attempts: list[Attempt] = []
-        """The last failed attempts since the application began its call."""
+        """The last failed attempts since the application's call began."""
         self._timeout_ms = timeout_ms
         self._client = client
 
     async def init_producer_id(self, current: ProducerIdAndEpoch, *, keep_prepared: bool = False) -> Any:
-        """Gets the producer's next id and epoch. `current` is its present one, or none to fence any other producer."""
+        """Returns the response with the producer's next id and epoch. `current` is its present id and epoch, or
+        NO_PRODUCER_ID to fence any other producer."""
         from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 
         request = InitProducerIdRequest(
@@ -115,7 +116,7 @@ class CoordinatorClient:
         )
 
     async def end(self, commit: bool, *, implicit: bool) -> None:
-        """Commits or aborts. The response may give the producer its next epoch."""
+        """Commits or aborts the transaction. The response may give the producer its next epoch."""
         from barnabas.protocol.messages.end_txn import EndTxnRequest
 
         request = EndTxnRequest(**self._producer(), committed=commit)
@@ -124,7 +125,7 @@ class CoordinatorClient:
             self.ids.take_response(response)
 
     def _producer(self, prefix: str = "") -> dict[str, Any]:
-        """Returns the fields of a request that name the producer."""
+        """Returns the fields of a request that identify the producer."""
         fields = {"transactional_id": self.transactional_id, **self.ids.current._asdict()}
         return {prefix + name: value for name, value in fields.items()}
 

@@ -1,4 +1,4 @@
-"""The errors of a transactional producer that coordinators and brokers cause."""
+"""Makes the errors of a transactional producer from the responses of coordinators and brokers."""
 
 from typing import Any, Final
 
@@ -50,11 +50,11 @@ ABORTABLE: Final = (
     UnknownMemberId,
     UnknownProducerId,
 )
-"""Errors of coordinators that cost the transaction and not the producer."""
+"""The errors of coordinators that fail the transaction, but not the producer."""
 
 
 def init_error(code: int, transactional_id: str, *, two_phase: bool) -> KafkaError | None:
-    """Returns why a coordinator gives no producer id, with the settings that may be the reason."""
+    """Returns the error of InitProducerId, with the settings that may be the reason."""
     if not code:
         return None
     name = f"transactional id {transactional_id!r}"
@@ -67,7 +67,7 @@ def init_error(code: int, transactional_id: str, *, two_phase: bool) -> KafkaErr
 
 
 def add_partitions_error(response: Any) -> KafkaError | None:
-    """Returns why the partitions are not in the transaction: the error of the partition that holds up the others."""
+    """Returns the error of AddPartitionsToTxn: that of the partition because of which the others are refused."""
     found = [
         error_for(answer.partition_error_code, f"{topic.name}-{answer.partition_index} cannot join the transaction")
         for topic in response.results_by_topic_v3_and_below
@@ -78,7 +78,7 @@ def add_partitions_error(response: Any) -> KafkaError | None:
 
 
 def offsets_error(response: Any, group_id: str) -> KafkaError | None:
-    """Returns why offsets are not in the transaction: an error that no retry mends before one that a retry may."""
+    """Returns the error of TxnOffsetCommit: the first that is not retriable, or else the first that is."""
     found = [
         error_for(answer.error_code, f"{topic.name}-{answer.partition_index}, group {group_id!r}: {_name(answer)}")
         for topic in response.topics
@@ -100,13 +100,13 @@ def fenced(transactional_id: str) -> ProducerFenced:
 
 
 def produce_error_is_fatal(error: BarnabasError) -> bool:
-    """Whether the error of a batch costs the producer, not only the transaction."""
+    """Whether the error of a batch fails the producer, not only the transaction."""
     return isinstance(
         error, ProducerFenced | ClusterAuthorizationFailed | TransactionalIdAuthorizationFailed | UnsupportedVersion
     )
 
 
 def is_fenced(error: BarnabasError) -> bool:
-    """Whether another producer has taken over the transactional id. Coordinators before 2.7 say that the epoch is
-    wrong."""
+    """Whether another producer has taken over the transactional id. Coordinators before 2.7 answer that the epoch is
+    invalid."""
     return isinstance(error, ProducerFenced | InvalidProducerEpoch)

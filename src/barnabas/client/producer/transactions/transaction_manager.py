@@ -1,7 +1,7 @@
-"""The state of a transactional producer, and what the application may do in it.
+"""The state of a transactional producer, and the calls of the application that each state allows.
 
-The coordinator is asked to end a transaction when none of its batches is queued or in flight any more. An error that
-costs only the transaction lasts until the transaction is aborted; one that costs the producer stays.
+The coordinator is asked to end a transaction when none of its batches is queued or in flight any more. An error of the
+transaction lasts until the transaction is aborted; an error of the producer is final.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
@@ -70,11 +70,11 @@ VALID_PREVIOUS: Final = {
     S.FATAL_ERROR: set(S),
 }
 SENDING: Final = frozenset((S.IN_TRANSACTION, S.PREPARING, S.COMMITTING))
-"""Batches are sent, also those that are retried."""
+"""The states in which batches are sent, also retried ones."""
 
 
 class PreparedTransaction(NamedTuple):
-    """What another system keeps of a transaction that it will decide about; `str` of it can be kept as text."""
+    """A prepared transaction, as another system stores it until its decision. `str` makes the text to be stored."""
 
     producer_id: int
     producer_epoch: int
@@ -84,13 +84,13 @@ class PreparedTransaction(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "PreparedTransaction":
-        """Reads what `str` returned. Raises ValueError."""
+        """Returns the transaction of a text that `str` made. Raises ValueError."""
         producer_id, _, producer_epoch = text.partition(":")
         return cls(int(producer_id), int(producer_epoch))
 
 
 class _Operation(NamedTuple):
-    """A call of the application; kept until the application has got its result."""
+    """A call of the application, which is kept until the application has got its result."""
 
     what: str
     promise: Promise[Any]
@@ -111,7 +111,7 @@ class TransactionManager:
     ) -> None:
         self.state = S.UNINITIALIZED
         self.error: BarnabasError | None = None
-        """Why the transaction, or the producer, failed."""
+        """The error of the transaction or of the producer."""
         self._client = client
         self._accumulator = accumulator
         self._coordinator = CoordinatorClient(
@@ -121,7 +121,7 @@ class TransactionManager:
         self._waiting: tuple[Promise[None], Callable[[], bool]] | None = None
         self._contents = TransactionContents(client, accumulator, self._coordinator, self)
         self._prepared: PreparedTransaction | None = None
-        """The transaction that an earlier producer of this transactional id has prepared."""
+        """The transaction that a previous producer of this transactional id has prepared."""
         accumulator.accept_records(False)
 
     # --- for the sender ---------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class TransactionManager:
 
     @property
     def may_send(self) -> bool:
-        """Whether batches go out, also those that are sent again."""
+        """Whether batches may be sent, also retried ones."""
         return self.state in SENDING
 
     @property
@@ -141,7 +141,7 @@ class TransactionManager:
         return self._contents.implicit
 
     def maybe_add_partition(self, topic_partition: TopicPartition) -> bool:
-        """Returns whether the partition is in the transaction; if not, it will be added."""
+        """Returns whether the partition is in the transaction. If not, the partition will be added."""
         return self._contents.maybe_add_partition(topic_partition)
 
     def batch_failed(self, error: BarnabasError) -> None:
@@ -155,7 +155,7 @@ class TransactionManager:
     # --- the network client's turn ------------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Goes on after the sender's turn."""
+        """Continues the call that is under way, after the sender's turn."""
         if self._contents.has_partitions_to_add and self.may_send:
             settle(self._contents.add_partitions())
         if self._waiting is not None and self._waiting[1]():
@@ -176,8 +176,8 @@ class TransactionManager:
         keep_prepared: bool = False,
         continuing: PreparedTransaction | None = None,
     ) -> Promise[None]:
-        """Takes over the transactional id. Its last producer is fenced; the transaction that this left open is aborted
-        or kept."""
+        """Takes over the transactional id, which fences its last producer. A transaction that this producer left open
+        is aborted or kept."""
         if flag("keep_prepared", keep_prepared) and not self._coordinator.two_phase:
             raise UsageError("keep_prepared needs transaction.two.phase.commit.enable=true")
         if transactional_id is not None:
@@ -189,7 +189,8 @@ class TransactionManager:
         )
 
     def begin(self) -> None:
-        """Raises UsageError in a transaction, TransactionFailed, or what ended the producer."""
+        """Begins a transaction. Raises UsageError in a transaction, TransactionFailed, or the producer's final
+        error."""
         self._check_operation("begin_transaction")
         self._move("begin_transaction", S.IN_TRANSACTION)
         self._contents.implicit = adds_partitions_implicitly(self._client)
@@ -205,7 +206,7 @@ class TransactionManager:
         return settle(self._contents.send_offsets(offsets, group))
 
     def prepare(self) -> Promise[PreparedTransaction]:
-        """Writes all records. Only the outcome is open then, and no timeout decides it (KIP-939)."""
+        """Writes all records. Afterwards only the outcome is open, and no timeout decides it (KIP-939)."""
         if not self._coordinator.two_phase:
             raise UsageError("prepare_transaction needs transaction.two.phase.commit.enable=true")
         return self._operate("prepare_transaction", S.PREPARING, self._prepare)
@@ -219,12 +220,12 @@ class TransactionManager:
         return self._operate("commit_transaction", S.COMMITTING, self._commit)
 
     def abort(self) -> Promise[None]:
-        """Gives up the records that are not sent, and makes none visible."""
+        """Gives up the records that are not sent, and makes no record of the transaction visible."""
         return self._operate("abort_transaction", S.ABORTING, self._abort)
 
     def complete(self, prepared: PreparedTransaction) -> Promise[None]:
-        """Commits the prepared transaction if `prepared` names it, aborts it otherwise. Does nothing if none is
-        prepared."""
+        """Commits the prepared transaction if it is `prepared`, and aborts it otherwise. Does nothing if no transaction
+        is prepared."""
         wanted = prepared_transaction("prepared", prepared)
         operation = self._operation
         if operation is not None and self.state in (S.COMMITTING, S.ABORTING):
@@ -237,7 +238,7 @@ class TransactionManager:
         return self.commit() if wanted == mine else self.abort()
 
     def end_for_close(self) -> Promise[Any]:
-        """Aborts an open transaction, or goes on with its end. A prepared one is left to the next producer."""
+        """Aborts an open transaction, or continues its end. A prepared transaction is left to the next producer."""
         operation = self._operation
         if operation is not None and not operation.promise.done:
             return operation.promise
@@ -246,7 +247,7 @@ class TransactionManager:
         return resolved(None)
 
     def heard(self, promise: Promise[Any]) -> None:
-        """Forgets a call whose result the application has got."""
+        """Drops a call whose result the application has got."""
         if self._operation is not None and self._operation.promise is promise:
             self._operation = None
 
@@ -258,7 +259,7 @@ class TransactionManager:
         )
 
     def refusal(self, what: str) -> BarnabasError:
-        """Returns the error of a call, named `what`, that this state does not allow."""
+        """Returns the error of the call `what`, which this state does not allow."""
         error = self.error
         if self.state is S.FATAL_ERROR:
             assert error is not None
@@ -270,7 +271,7 @@ class TransactionManager:
     # --- states -----------------------------------------------------------------------------------------------------
 
     def _operate(self, what: str, target: TransactionState, flow: Callable[[], Coroutine[Any, Any, T]]) -> Promise[T]:
-        """Begins a call. The same call once more waits for the same end."""
+        """Begins a call. If the application repeats a call, that waits for the same end."""
         operation = self._operation
         if operation is not None and operation.what == what:
             return operation.promise
@@ -282,7 +283,7 @@ class TransactionManager:
         return promise
 
     async def _unless_interrupted(self, flow: Coroutine[Any, Any, T]) -> T:
-        """Ends the producer if Ctrl-C comes between two steps: the transaction cannot go on then."""
+        """Runs a flow. If Ctrl-C comes between two steps, the transaction cannot continue, and the producer fails."""
         try:
             return await flow
         except KeyboardInterrupt:
@@ -322,11 +323,11 @@ class TransactionManager:
         self._accumulator.fail_queued(error)
 
     def request_failed(self, error: KafkaError | ClientError) -> BarnabasError:
-        """Takes in the failure of a request to a coordinator. Returns the error for the application."""
+        """Fails the transaction or the producer after a failed request. Returns the error for the application."""
         if isinstance(error, ClientClosed):
             return error
         if self.state not in (*SENDING, S.ABORTING):
-            return self.refusal("the request")  # the transaction failed, or is over, while it was under way
+            return self.refusal("the request")  # meanwhile the transaction has failed or ended
         if self.state is S.ABORTING and error.retriable:
             return TransactionAborted("the transaction is being aborted")
         if isinstance(error, ABORTABLE) and self.may_send:
@@ -365,7 +366,7 @@ class TransactionManager:
     # --- ending -----------------------------------------------------------------------------------------------------
 
     async def _until(self, condition: Callable[[], bool]) -> None:
-        """Waits until `condition()`, which is asked after each of the network client's turns."""
+        """Waits until `condition()` returns True after a turn of the network client."""
         promise: Promise[None] = Promise()
         self._waiting = promise, condition
         await promise
@@ -422,7 +423,7 @@ class TransactionManager:
 
 
 def prepared_transaction(what: str, given: object) -> PreparedTransaction:
-    """Reads an argument; a plain tuple does as well."""
+    """Checks an argument, which may be a plain tuple."""
     match given:
         case (int(producer_id), int(producer_epoch)):
             return PreparedTransaction(producer_id, producer_epoch)
