@@ -1,24 +1,8 @@
-"""Images and the deltas between them."""
+"""Images of the cluster: lookups by name and id, internal topics, collisions."""
 
 from uuid import UUID
 
-from barnabas.metadata.delta import MetadataDelta
-from barnabas.metadata.image import EMPTY_IMAGE, BrokerImage, MetadataImage, PartitionImage, TopicImage
-
-PARTITION = PartitionImage(leader=1, leader_epoch=0, replicas=(1, 2), isr=(1, 2))
-
-
-def topic(name: str, number: int = 1, partitions: int = 1) -> TopicImage:
-    return TopicImage(name, UUID(int=number), (PARTITION,) * partitions)
-
-
-def image(*topics: TopicImage) -> MetadataImage:
-    delta = MetadataDelta(MetadataImage("cluster"))
-    for one in topics:
-        delta.put_topic(one)
-    delta.put_broker(BrokerImage(1, 5, ()))
-    delta.put_broker(BrokerImage(2, 6, (), fenced=True))
-    return delta.apply(1).image
+from metadata.images import PARTITION, image, topic
 
 
 def test_looking_things_up() -> None:
@@ -41,67 +25,3 @@ def test_internal_topics_and_collisions() -> None:
     assert topic("__consumer_offsets").is_internal
     assert not topic("__my_own").is_internal
     assert image(topic("a.b", 1), topic("c", 2)).collisions == {"a_b": "a.b"}
-
-
-def test_a_delta_leaves_its_image_alone_and_shares_what_is_the_same() -> None:
-    before = image(topic("a", 1), topic("b", 2))
-    delta = MetadataDelta(before)
-    delta.put_topic(topic("c", 3))
-    delta.remove_topic("b")
-    delta.remove_topic("never there")
-    change = delta.apply(2)
-    assert set(before.topics) == {"a", "b"}
-    assert set(change.image.topics) == {"a", "c"}
-    assert change.topics == {"b", "c"}
-    assert change.image.brokers is before.brokers
-    assert change.image.topic_configs is before.topic_configs
-    assert change.image.topics["a"] is before.topics["a"]
-    assert (change.image.version, change.image.cluster_id) == (2, "cluster")
-
-
-def test_partitions_change_and_follow() -> None:
-    delta = MetadataDelta(image(topic("a", 1, 2)))
-    changed = PARTITION._replace(leader=2, partition_epoch=1)
-    delta.put_partitions("a", [(2, PARTITION), (0, changed)])
-    change = delta.apply(2)
-    assert change.image.topics["a"].partitions == (changed, PARTITION, PARTITION)
-    assert change.topics == {"a"}
-
-
-def test_settings_come_and_go_with_their_topic() -> None:
-    delta = MetadataDelta(image(topic("a", 1)))
-    delta.set_topic_config("a", {"segment.bytes": "1"})
-    delta.set_broker_config("", {"x": "1"})
-    configured = delta.apply(2)
-    assert configured.topics_configured == {"a"}
-    assert configured.brokers_configured == {""}
-    assert configured.topics == frozenset()
-    delta = MetadataDelta(configured.image)
-    delta.remove_topic("a")
-    delta.set_broker_config("", {})
-    gone = delta.apply(3)
-    assert gone.image.topic_configs == {}
-    assert gone.image.broker_configs == {}
-    assert configured.image.topic_config("a") == {"segment.bytes": "1"}
-
-
-def test_clear_names_everything_that_was_there() -> None:
-    delta = MetadataDelta(image(topic("a", 1)))
-    delta.clear()
-    delta.put_topic(topic("b", 2))
-    change = delta.apply(2)
-    assert change.topics == {"a", "b"}
-    assert change.brokers == {1, 2}
-    assert change.image.brokers == {}
-
-
-def test_brokers() -> None:
-    delta = MetadataDelta(image())
-    delta.remove_broker(1)
-    delta.remove_broker(9)
-    delta.controller_id = 2
-    change = delta.apply(2)
-    assert change.brokers == {1}
-    assert change.image.controller_id == 2
-    assert EMPTY_IMAGE.controller_id == -1
-    assert repr(change.image) == "MetadataImage(version=2, controller=2, brokers=1, topics=0)"

@@ -1,9 +1,7 @@
 """Slices that are not in the page cache: a thread waits for the disk, the event loop does not."""
 
 import asyncio
-import ctypes
 import logging
-import mmap
 import os
 import socket
 from collections.abc import Callable, Coroutine
@@ -13,13 +11,12 @@ from typing import Any
 import pytest
 
 from barnabas.log.directories.disk import HeldSlice, OpenFile
-from barnabas.network import page_cache
 from barnabas.network.acceptor import Acceptor, ConnectionLimits, open_listener
 from barnabas.network.connection import SENDFILE_MIN, Connection, Parts
-from barnabas.network.page_cache import CHUNK_SIZE, bring_in, is_resident, read_resident
+from barnabas.network.page_cache import CHUNK_SIZE, bring_in
 from barnabas.records.file_slice import FileSlice
+from network.cold_files import FILE_SIZE
 
-FILE_SIZE = 8 * CHUNK_SIZE
 LARGE = 2 * CHUNK_SIZE + 12_345
 SMALL = 3_000
 PATIENCE_S = 60
@@ -102,51 +99,6 @@ class Client:
 
     def close(self) -> None:
         self.sock.close()
-
-
-@pytest.fixture
-def content() -> bytes:
-    return os.urandom(FILE_SIZE)
-
-
-@pytest.fixture
-def file(tmp_path: Path, content: bytes) -> OpenFile:
-    """On disk, and out of the page cache."""
-    path = tmp_path / "00000000000000000000.log"
-    path.write_bytes(content)
-    opened = OpenFile(os.open(path, os.O_RDWR))
-    make_cold(opened.fd)
-    return opened
-
-
-def make_cold(fd: int) -> None:
-    try:
-        os.preadv(fd, [bytearray(1)], 0, os.RWF_NOWAIT)
-    except BlockingIOError:
-        pass
-    except OSError as error:
-        pytest.skip(f"this file system does not say what is in the page cache: {error.strerror}")
-    for _ in range(20):
-        os.fsync(fd)
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        resident = resident_pages(fd)
-        if not resident:
-            return
-    pytest.skip(f"the page cache keeps {resident} pages of what it was told to drop")
-
-
-def resident_pages(fd: int) -> int:
-    """By mincore: unlike a read that may not wait, it starts no reading ahead."""
-    with mmap.mmap(fd, 0) as mapped:
-        pages = (ctypes.c_ubyte * (len(mapped) // mmap.PAGESIZE))()
-        first = ctypes.c_ubyte.from_buffer(mapped)
-        failed = ctypes.CDLL(None).mincore(
-            ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(len(mapped)), pages
-        )
-        del first
-    if failed:
-        pytest.skip("mincore does not work here")
-    return sum(page & 1 for page in pages)
 
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -316,45 +268,3 @@ def test_without_threads_all_is_sent_from_the_loop(file: OpenFile, content: byte
         server.close()
 
     run(story)
-
-
-# --- the questions to the kernel --------------------------------------------------------------------------------------
-
-
-def test_cold_pages_are_told_from_warm_ones(file: OpenFile, content: bytes) -> None:
-    start = 2 * CHUNK_SIZE
-    bring_in(FileSlice(file.fd, 0, start + CHUNK_SIZE), start, CHUNK_SIZE)
-    assert is_resident(file.fd, start, CHUNK_SIZE)
-    assert bytes(read_resident(file.fd, start, SMALL) or b"") == content[start : start + SMALL]
-    assert not is_resident(file.fd, start - CHUNK_SIZE, 2 * CHUNK_SIZE), "the first byte is cold"
-    assert read_resident(file.fd, 0, SMALL) is None
-
-
-def test_bytes_behind_the_end_are_never_resident(file: OpenFile) -> None:
-    bring_in(FileSlice(file.fd, 0, FILE_SIZE), 0, FILE_SIZE)
-    assert not is_resident(file.fd, FILE_SIZE - 1, 2)
-    assert read_resident(file.fd, FILE_SIZE - 1, 2) is None
-
-
-def test_a_file_system_that_cannot_say_is_asked_once() -> None:
-    """tmpfs refuses RWF_NOWAIT: its pages are in memory."""
-    shared = Path("/dev/shm")
-    if not shared.is_dir():
-        pytest.skip("no /dev/shm here")
-    path = shared / f"barnabas-cold-reads-{os.getpid()}"
-    path.write_bytes(b"0123456789")
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        try:
-            os.preadv(fd, [bytearray(1)], 0, os.RWF_NOWAIT)
-        except OSError:
-            pass
-        else:
-            pytest.skip("/dev/shm knows RWF_NOWAIT here")
-        for _ in range(2):
-            assert is_resident(fd, 0, 10)
-            assert bytes(read_resident(fd, 2, 3) or b"") == b"234"
-        assert os.fstat(fd).st_dev in page_cache._devices_without_answer
-    finally:
-        os.close(fd)
-        path.unlink()

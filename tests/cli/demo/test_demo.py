@@ -1,3 +1,5 @@
+"""The demo: flights as records, a broker of its own, missing extras."""
+
 import json
 import signal
 import socket
@@ -8,9 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from barnabas import Admin
-from barnabas.cli.framework.child_broker import ChildBroker
-from barnabas.cli.framework.output import CommandFailed
 from barnabas.errors import UsageError
 from barnabas.pipeline.demo.flights import checksum, flight_id, read_flights
 from cli.conftest import run_barnabas
@@ -50,23 +49,6 @@ def test_a_demo_and_its_continuation(tmp_path: Path) -> None:
     assert (third["run"], third["consumed"]["records"]) == ("clean", 500)  # type: ignore[index]
     for report in (first, second, third):
         assert (report["checks"], report["lag"], report["ok"]) == (none, 0, True)
-
-
-def test_a_child_that_does_not_come_up_says_why(tmp_path: Path) -> None:
-    with (
-        pytest.raises(CommandFailed, match=r"log\.segment\.bytes"),
-        ChildBroker(tmp_path, "127.0.0.1:0", {"log.segment.bytes": "x"}),
-    ):
-        pass
-
-
-def test_a_child_ends_with_its_block(tmp_path: Path) -> None:
-    with ChildBroker(tmp_path, "127.0.0.1:0") as child:
-        address = child.address
-        with Admin(bootstrap_servers=address) as admin:
-            assert len(admin.describe_cluster().brokers) == 1
-    with ChildBroker(tmp_path, address):
-        pass
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])

@@ -26,7 +26,7 @@ from barnabas.testing import Broker
 from barnabas.types import TopicPartition
 from broker.wire import on_loop, server_of
 
-GOLDEN = Path(__file__).parent / "golden" / "kafka-data.tar.gz"
+GOLDEN = Path(__file__).parents[1] / "golden" / "kafka-data.tar.gz"
 COMMITTED = {("flights", 0): 4, ("flights", 1): 7}
 METADATA = "__cluster_metadata-0"
 

@@ -1,0 +1,68 @@
+"""Transactions of an SQLite file: committed, rolled back, seen by others."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from barnabas.registry.registry import RegistryUnavailable
+from barnabas.registry.sqlite_file import SqliteFile
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[SqliteFile]:
+    with closing(SqliteFile(tmp_path / "registry.db")) as file:
+        file.execute("CREATE TABLE numbers (n INTEGER)")
+        yield file
+
+
+def numbers(file: SqliteFile) -> list[int]:
+    return [n for (n,) in file.execute("SELECT n FROM numbers ORDER BY n").fetchall()]
+
+
+def test_a_transaction_commits(file: SqliteFile) -> None:
+    with file.transaction():
+        file.executemany("INSERT INTO numbers VALUES (?)", [(1,), (2,)])
+    assert numbers(file) == [1, 2]
+
+
+def test_an_exception_rolls_back_and_goes_on(file: SqliteFile) -> None:
+    with pytest.raises(ZeroDivisionError), file.transaction():
+        assert file.execute("INSERT INTO numbers VALUES (1)").rowcount / 0
+    assert numbers(file) == []
+
+
+@pytest.mark.parametrize("context", ["transaction", "reading"])
+def test_errors_of_sqlite_name_the_file(file: SqliteFile, tmp_path: Path, context: str) -> None:
+    with pytest.raises(RegistryUnavailable, match=f"{tmp_path}/registry.db failed"), getattr(file, context)():
+        file.execute("INSERT INTO nowhere VALUES (1)")
+
+
+def test_reading_sees_one_version(file: SqliteFile, tmp_path: Path) -> None:
+    with closing(SqliteFile(tmp_path / "registry.db")) as other:
+        version = file.data_version()
+        with file.reading():
+            assert numbers(file) == []
+            with other.transaction():
+                other.execute("INSERT INTO numbers VALUES (1)")
+            assert numbers(file) == []
+        assert numbers(file) == [1]
+        assert file.data_version() != version
+
+
+def test_room_is_made_for_transactions_that_ask_for_it(tmp_path: Path) -> None:
+    entered: list[bool] = []
+
+    @contextmanager
+    def room() -> Iterator[None]:
+        entered.append(True)
+        yield
+
+    with closing(SqliteFile(tmp_path / "registry.db", room)) as file:
+        with file.transaction(with_room=False):
+            pass
+        assert not entered
+        with file.transaction(durable=False):
+            pass
+        assert entered

@@ -1,0 +1,18 @@
+"""A log manager for the replicas of a test."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas.clock import SYSTEM_CLOCK
+from barnabas.config.log_config import DEFAULT_LOG_CONFIG
+from barnabas.log.log_manager import LogManager
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Iterator[LogManager]:
+    manager = LogManager([tmp_path], SYSTEM_CLOCK)
+    manager.startup(lambda topic: DEFAULT_LOG_CONFIG, node_id=1)
+    yield manager
+    manager.shutdown(flush=False)

@@ -1,0 +1,127 @@
+"""ReplicaManager: logs, leaders and followers as the metadata image says."""
+
+import logging
+import uuid
+from pathlib import Path
+
+import pytest
+
+from barnabas.config.log_config import DEFAULT_LOG_CONFIG, LogConfig
+from barnabas.errors import (
+    NotLeaderOrFollower,
+    UnknownTopicOrPartition,
+)
+from barnabas.log.log_manager import LogManager
+from barnabas.metadata.image import MetadataImage, PartitionImage, TopicImage
+from barnabas.replication.replica_manager import ReplicaManager
+from barnabas.types import TopicPartition
+from replication.rig import Watcher, validated_batch
+
+ME, OTHER = 1, 2
+TOPIC_ID = uuid.UUID(int=7)
+
+
+class Cluster:
+    """A manager, and the images that it is given."""
+
+    def __init__(self, logs: LogManager) -> None:
+        self.logs = logs
+        self.configs: dict[str, LogConfig] = {}
+        self.manager = ReplicaManager(
+            ME, logs, lambda topic: self.configs.get(topic, DEFAULT_LOG_CONFIG), logging.getLogger("test")
+        )
+        self.led: list[str] = []
+        self.resigned: list[str] = []
+        self.manager.on_leadership.append(lambda partition: self.led.append(str(partition.topic_partition)))
+        self.manager.on_resignation.append(lambda topic_partition: self.resigned.append(str(topic_partition)))
+        self.topics: dict[str, TopicImage] = {}
+
+    def topic(self, name: str, *leaders: int, epoch: int = 0, topic_id: int = 1) -> None:
+        """One partition for each leader; both brokers are replicas, the leader is in sync."""
+        partitions = tuple(PartitionImage(leader, epoch, (ME, OTHER), (leader,), epoch) for leader in leaders)
+        self.topics[name] = TopicImage(name, uuid.UUID(int=topic_id), partitions)
+
+    def apply(self, *changed: str) -> None:
+        self.manager.apply(MetadataImage(topics=dict(self.topics)), changed or None)
+
+
+@pytest.fixture
+def cluster(logs: LogManager) -> Cluster:
+    return Cluster(logs)
+
+
+def test_an_image_makes_logs_and_leaders(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.topic("t", ME, OTHER, ME)
+    cluster.apply()
+    assert cluster.led == ["t-0", "t-2"]
+    assert sorted(path.name for path in tmp_path.glob("t-*")) == ["t-0", "t-1", "t-2"]
+    manager = cluster.manager
+    assert manager.leader_of("t", 0).is_leader
+    with pytest.raises(NotLeaderOrFollower):
+        manager.leader_of("t", 1)
+    for name, index in (("t", 3), ("t", -1), ("u", 0)):
+        with pytest.raises(UnknownTopicOrPartition):
+            manager.leader_of(name, index)
+    assert manager.topic_name(uuid.UUID(int=1)) == "t"
+    assert len(list(manager.all())) == 3
+
+
+def test_leaders_come_and_go(cluster: Cluster) -> None:
+    cluster.topic("t", ME)
+    cluster.apply()
+    cluster.topic("t", OTHER, epoch=1)
+    cluster.apply("t")
+    assert (cluster.led, cluster.resigned) == (["t-0"], ["t-0"])
+    cluster.topic("t", ME, epoch=2)
+    cluster.apply("t")
+    assert cluster.led == ["t-0", "t-0"]
+
+
+def test_partitions_are_added(cluster: Cluster) -> None:
+    cluster.topic("t", ME)
+    cluster.apply()
+    before = cluster.manager.leader_of("t", 0)
+    cluster.topic("t", ME, ME)
+    cluster.apply("t")
+    assert cluster.manager.leader_of("t", 0) is before
+    assert cluster.led == ["t-0", "t-1"]
+
+
+def test_a_topic_that_is_deleted_or_made_anew(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.topic("t", ME)
+    cluster.apply()
+    partition = cluster.manager.leader_of("t", 0)
+    partition.append_as_leader(validated_batch(), 1)
+    watcher = Watcher(partition)
+    cluster.topic("t", ME, topic_id=2)
+    cluster.apply("t")
+    assert watcher.woken
+    assert cluster.resigned == ["t-0"]
+    assert cluster.manager.leader_of("t", 0).log.log_end_offset == 0
+    assert cluster.manager.topic_name(uuid.UUID(int=1)) is None
+    assert cluster.manager.topic_name(uuid.UUID(int=2)) == "t"
+    del cluster.topics["t"]
+    cluster.apply("t")
+    with pytest.raises(UnknownTopicOrPartition):
+        cluster.manager.leader_of("t", 0)
+    assert not (tmp_path / "t-0").exists()
+    assert cluster.manager.offsets() == {}
+
+
+def test_the_log_of_an_older_topic_of_the_same_name_is_not_taken(cluster: Cluster) -> None:
+    """The topic was deleted and made again while this broker was away."""
+    old = cluster.logs.create(TopicPartition("t", 0), uuid.UUID(int=1), DEFAULT_LOG_CONFIG)
+    old.append_as_leader(validated_batch(), 0)
+    cluster.topic("t", ME, topic_id=2)
+    cluster.apply()
+    assert cluster.manager.leader_of("t", 0).log.log_end_offset == 0
+
+
+def test_changed_settings_reach_the_partitions(cluster: Cluster) -> None:
+    cluster.topic("t", ME)
+    cluster.topic("u", ME, topic_id=2)
+    cluster.apply()
+    cluster.configs["t"] = LogConfig(max_message_bytes=5)
+    cluster.manager.config_changed(["t", "not-there"])
+    assert cluster.manager.leader_of("t", 0).append_policy.max_message_bytes == 5
+    assert cluster.manager.leader_of("u", 0).append_policy.max_message_bytes != 5
