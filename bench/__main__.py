@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from bench import peers, report, spark
+from bench import peers, report
 from bench.brokers import BrokerFailed, BrokerProcess, make_broker
+from bench.spark import comparison as spark
 from bench.suite import QUICK, Scale, Suite, stop_all
 
 
@@ -32,11 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return compaction.main(options)
     if options.command == "clients":
-        from bench import clients
+        from bench.clients import comparison
 
-        return clients.main(options)
+        return comparison.main(options)
     if options.command == "pipes":
-        from bench import pipes
+        from bench.clients import pipes
 
         return pipes.main(options)
     if options.command == "spark":

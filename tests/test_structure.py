@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "src"
+BENCHMARKS = ROOT / "bench"
 FILES_MAX = 15
 """How many modules a folder may have besides its `__init__`."""
 GENERATED = SOURCES / "barnabas" / "protocol" / "messages"
@@ -82,7 +83,8 @@ def test_no_modules_import_each_other() -> None:
 
 
 def test_folders_stay_small() -> None:
-    folders = {path.parent for path in modules().values()} - {GENERATED}
+    paths = [*modules().values(), *BENCHMARKS.rglob("*.py")]
+    folders = {path.parent for path in paths} - {GENERATED}
     sizes = {folder: sum(path.name != "__init__.py" for path in folder.glob("*.py")) for folder in folders}
     assert not {str(folder): size for folder, size in sizes.items() if size > FILES_MAX}
 

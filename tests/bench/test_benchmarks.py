@@ -12,7 +12,12 @@ import pytest
 
 pytest.importorskip("confluent_kafka", reason="the benchmark's clients are confluent-kafka's")
 
-from bench import client_loads, clients, growth, pipes, report, spark_report, spark_session, wire
+from bench import growth, report, wire
+from bench.clients import comparison as clients
+from bench.clients import loads as client_loads
+from bench.clients import pipes
+from bench.spark import report as spark_report
+from bench.spark import session as spark_session
 from bench.suite import INIT, LARGE, LATENCY_RATES, LOADS, LOOP, RAW_FETCH_PARTITION_BYTES, SMALL
 from bench.targets import TARGETS, Target
 

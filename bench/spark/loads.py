@@ -16,7 +16,7 @@ import pyarrow as pa
 
 import barnabas
 from barnabas.client.admin.topics import NewTopic
-from bench.spark_orders import READY
+from bench.spark.orders import READY
 
 TABLE_ROWS = 10_000
 SERVERS = {"kafka": "kafka.bootstrap.servers", "barnabas": "bootstrap.servers"}

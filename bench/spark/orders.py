@@ -1,10 +1,10 @@
-"""The orders of `bench.spark` to a process that measures one Spark session."""
+"""The orders of `bench.spark.comparison` to a process that measures one Spark session."""
 
 from typing import NamedTuple
 
 SESSIONS = ("plain", "tuned")
 READY = "ready"
-"""The format of `bench.spark_ready`."""
+"""The format of `bench.spark.ready`."""
 
 
 class Orders(NamedTuple):

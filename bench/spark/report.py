@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench import report
-from bench.spark_orders import READY
+from bench.spark.orders import READY
 from bench.suite import format_number
 
 BEGIN, END = "<!-- Spark: written by `make bench-spark` -->", "<!-- end of Spark -->"

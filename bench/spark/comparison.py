@@ -11,8 +11,8 @@ any Python that has pyspark 4.2 (the newest that has a connector), pyarrow, pand
     PYTHONPATH=src python -m bench spark --rows lag --lag-gb 100  # memory of driver and workers
 
 ``plain`` sessions have Spark's own settings, ``tuned`` ones those of ``barnabas.spark.session()``. Each kind is a
-process of its own (``bench.spark_session``), because some settings count only at the start. Format ``ready`` is what a
-source or sink in Python could reach at most (``bench.spark_ready``).
+process of its own (``bench.spark.session``), because some settings count only at the start. Format ``ready`` is what a
+source or sink in Python could reach at most (``bench.spark.ready``).
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import peers, report, spark_report
+from bench import peers, report
 from bench.brokers import BrokerFailed, BrokerProcess, make_broker
-from bench.spark_orders import SESSIONS, Orders
+from bench.spark import report as spark_report
+from bench.spark.orders import SESSIONS, Orders
 
 SETTINGS = ("num.partitions=4", "transaction.two.phase.commit.enable=true")
 """The second is what the sink's promise asks for (docs/spark.md); the JVM connector does not notice."""
@@ -111,7 +112,7 @@ def _measure(broker: BrokerProcess, options: argparse.Namespace, root: Path) -> 
 
 def _run(orders: Orders, out: Path) -> dict[str, dict[str, object]]:
     """One Spark session, in a process of its own."""
-    command = [sys.executable, "-m", "bench.spark_session", json.dumps(orders._asdict()), str(out)]
+    command = [sys.executable, "-m", "bench.spark.session", json.dumps(orders._asdict()), str(out)]
     done = subprocess.run(command, cwd=peers.ROOT, timeout=SESSION_TIMEOUT_S, check=False)
     if done.returncode or not out.exists():
         raise BrokerFailed(f"the {orders.session} session ended with code {done.returncode}")

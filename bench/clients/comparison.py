@@ -1,6 +1,6 @@
 """Python clients side by side against one broker: ``python -m bench clients``.
 
-Each load runs in a process of its own (``bench.client_loads``), the clients of a row take turns, and medians are
+Each load runs in a process of its own (``bench.clients.loads``), the clients of a row take turns, and medians are
 compared. ``barnabas-pure`` is our client without its compiled modules. With ``--beside SRC`` the client of another
 checkout (compiled there with ``python setup.py build_ext --inplace``) takes part as ``beside``: before and after a
 change in one run.
@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import barnabas
 from bench import loads, peers, report
 from bench.brokers import BrokerFailed, BrokerProcess, make_broker
-from bench.client_loads import MODULES
+from bench.clients.loads import MODULES
 from bench.suite import format_number
 
 BEGIN, END = "<!-- clients: written by `make bench-clients` -->", "<!-- end of clients -->"
@@ -165,7 +165,7 @@ class Runner:
         if client == "beside":
             name = "barnabas"
             environment["PYTHONPATH"] = self.beside
-        command = [sys.executable, "-m", "bench.client_loads", name, load, self.broker.address, topic, str(count)]
+        command = [sys.executable, "-m", "bench.clients.loads", name, load, self.broker.address, topic, str(count)]
         done = subprocess.run(
             command, cwd=peers.ROOT, env=environment, timeout=RUN_TIMEOUT_S, check=True, capture_output=True, text=True
         )

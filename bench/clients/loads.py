@@ -1,4 +1,4 @@
-"""What one Python client does in its own process: ``python -m bench.client_loads CLIENT LOAD ADDRESS TOPIC COUNT``.
+"""What one Python client does in its own process: ``python -m bench.clients.loads CLIENT LOAD ADDRESS TOPIC COUNT``.
 
 Prints its figures as JSON. What is measured begins when the client is imported and ends when all is acknowledged or
 read; 100-byte values without keys, acks=all, linger.ms=5, one thread.

@@ -1,4 +1,4 @@
-"""One Spark session of the comparison, and all its rows: ``python -m bench.spark_session ORDERS OUT``."""
+"""One Spark session of the comparison, and all its rows: ``python -m bench.spark.session ORDERS OUT``."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bench.spark_memory import Memory
-from bench.spark_orders import READY, Orders
+from bench.spark.memory import Memory
+from bench.spark.orders import READY, Orders
 
 if TYPE_CHECKING:
-    from bench.spark_loads import Loads
+    from bench.spark.loads import Loads
 
 PARTITIONS = (1, 2, 4, 8)
 NEVER_WARMED = ("micro-batch", "lag")
@@ -33,7 +33,7 @@ class Row(NamedTuple):
     variants: tuple[str, ...] = ()
     """More ways, of one format each, which is their first word."""
     has_bound: bool = False
-    """Whether it is run with `bench.spark_ready`, too."""
+    """Whether it is run with `bench.spark.ready`, too."""
 
 
 def rows_of(loads: Loads, lag_gb: float) -> list[Row]:
@@ -139,12 +139,12 @@ def spark_session(orders: Orders) -> Any:
 
 
 def main(arguments: list[str]) -> int:
-    from bench.spark_loads import Loads  # pyarrow is needed here only
+    from bench.spark.loads import Loads  # pyarrow is needed here only
 
     orders = Orders(**json.loads(arguments[0]))
     spark = spark_session(orders)
     if READY in orders.formats:
-        from bench.spark_ready import ReadySource
+        from bench.spark.ready import ReadySource
 
         spark.dataSource.register(ReadySource)
     memory = Memory(os.getpid())
