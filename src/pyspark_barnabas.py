@@ -1,4 +1,4 @@
-"""Where Spark looks for data sources: `spark.read.format("barnabas")` works wherever Barnabas is installed."""
+"""Registers the data source with Spark, which imports all modules named `pyspark_*`."""
 
 from barnabas.spark.data_source import BarnabasDataSource as DefaultSource
 

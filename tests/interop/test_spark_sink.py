@@ -13,9 +13,9 @@ import pytest
 
 import barnabas
 from barnabas.client.admin.topics import NewTopic
-from barnabas.spark.sink.cluster import Keeping, SinkCluster, keeping
+from barnabas.spark.sink.cluster import SinkCluster, TransactionTimeout, find_transaction_timeout
 from barnabas.spark.sink.decision import Transaction
-from barnabas.spark.sink.two_phase import Decide, Lost, commit, task_id
+from barnabas.spark.sink.two_phase import Lost, WriteDecision, commit, task_id
 
 from .harness.broker import KAFKA_LIBS, KafkaBroker
 
@@ -107,8 +107,8 @@ class Topics:
 
 
 def test_what_kafka_allows_is_used(broker: KafkaBroker, kind: str) -> None:
-    wanted = Keeping(True, 0) if kind == "two-phase" else Keeping(False, 600_000)
-    assert keeping({"bootstrap.servers": broker.bootstrap}) == wanted
+    wanted = TransactionTimeout(True, 0) if kind == "two-phase" else TransactionTimeout(False, 600_000)
+    assert find_transaction_timeout({"bootstrap.servers": broker.bootstrap}) == wanted
 
 
 @pytest.mark.spark
@@ -149,7 +149,7 @@ def test_what_was_open_for_longer_than_kafka_allows_is_told(tmp_path: Path) -> N
     settings = {"transaction.max.timeout.ms": "1000"}
     with kafka(tmp_path, settings) as broker:
         topics, client = Topics(broker.bootstrap), {"bootstrap.servers": broker.bootstrap}
-        client |= keeping(client).settings()
+        client |= find_transaction_timeout(client).settings()
         assert client["transaction.timeout.ms"] == "1000"
         name = task_id("q", "run", "0.0")
         with barnabas.Producer({**client, "transactional.id": name}) as producer:
@@ -160,9 +160,9 @@ def test_what_was_open_for_longer_than_kafka_allows_is_told(tmp_path: Path) -> N
         assert released is not None
         written = [Transaction(name, *released)]
         driver, steps, answer = SinkCluster(client, "q", topics.name), commit(0, "run", written), None
-        while not isinstance(step := steps.send(answer), Decide):
-            answer = driver.take(step)
-        driver.take(step)
+        while not isinstance(step := steps.send(answer), WriteDecision):
+            answer = driver.execute(step)
+        driver.execute(step)
         driver.close()
         deadline = time.monotonic() + 60
         while topics.left_open():

@@ -12,14 +12,14 @@ from typing import TypeVar
 from barnabas.spark.sink.decision import Decision, Transaction
 from barnabas.spark.sink.two_phase import (
     Commit,
-    Decide,
-    End,
-    Glance,
-    ListOpen,
+    EndTransactions,
+    FilterOpenTransactions,
+    ListOpenTransactions,
+    PeekDecision,
     ReadDecision,
     Step,
-    StillOpen,
     TakeOver,
+    WriteDecision,
     commit,
     driver_id,
     refusal,
@@ -118,7 +118,7 @@ def saves(brokers: Brokers, checkpoint: Checkpoint, run: str, batches: int, prot
 def driver(brokers: Brokers, checkpoint: Checkpoint, run: str, batches: int, protocol: Protocol) -> Iterator[None]:
     """From the checkpoint on. Its first task fails once, after it has written; when all have succeeded a copy of it
     writes as well, and does not count."""
-    latest, holds, epoch = None, False, -1
+    latest, has_taken_over, epoch = None, False, -1
     first = checkpoint.last + 1
     for batch in range(first, batches):
         written: list[Transaction] = []
@@ -128,9 +128,9 @@ def driver(brokers: Brokers, checkpoint: Checkpoint, run: str, batches: int, pro
             yield from task(brokers, run, partition, 1, batch, written)
         if batch == first:
             yield from task(brokers, run, 0, 2, batch, [])
-        steps = protocol(batch, run, written, latest=latest, holds=holds)
+        steps = protocol(batch, run, written, latest=latest, has_taken_over=has_taken_over)
         latest, epoch = yield from driven(brokers, steps, epoch)
-        holds = True
+        has_taken_over = True
         yield
         checkpoint.last = max(checkpoint.last, batch)
 
@@ -151,17 +151,17 @@ def driven(
             if continues:
                 brokers.check(me, epoch)
             epoch = brokers.init(me)
-        elif isinstance(step, Glance | ReadDecision):
+        elif isinstance(step, PeekDecision | ReadDecision):
             answer = brokers.decision
-        elif isinstance(step, ListOpen):
+        elif isinstance(step, ListOpenTransactions):
             answer = [each for each in brokers.open() if each.transactional_id not in step.known]
-        elif isinstance(step, StillOpen):
+        elif isinstance(step, FilterOpenTransactions):
             answer = [each for each in step.transactions if each in brokers.open()]
-        elif isinstance(step, Decide):
+        elif isinstance(step, WriteDecision):
             brokers.check(me, epoch)
             brokers.decision = step.decision
         else:
-            assert isinstance(step, End)
+            assert isinstance(step, EndTransactions)
             for transaction in step.commits:
                 brokers.end(transaction, commits=True)
                 yield

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.spark.sink.checkpoint import Planned, planned
+from barnabas.spark.sink.checkpoint import BatchPlan, read_batch_plan
 
 
 @pytest.fixture
@@ -16,19 +16,19 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_batch_has_its_own_mark(folder: Path) -> None:
-    first = planned(str(folder), 0)
+    first = read_batch_plan(str(folder), 0)
     assert len(first.mark) == 16
-    assert planned(str(folder), 1) != first
-    assert planned(folder.as_uri(), 0) == first
-    assert planned(folder.as_uri().replace("///", "/"), 0) == first
+    assert read_batch_plan(str(folder), 1) != first
+    assert read_batch_plan(folder.as_uri(), 0) == first
+    assert read_batch_plan(folder.as_uri().replace("///", "/"), 0) == first
     (folder / "offsets" / "0").write_text("planned anew")
-    assert planned(str(folder), 0) != first
+    assert read_batch_plan(str(folder), 0) != first
 
 
 def test_what_cannot_be_read_has_none(folder: Path) -> None:
     for location in (None, str(folder / "other"), f"hdfs://cluster{folder}", f"file://elsewhere{folder}", "s3a://b/c"):
-        assert planned(location, 0) == Planned()
-    assert planned(str(folder), 7) == Planned()
+        assert read_batch_plan(location, 0) == BatchPlan()
+    assert read_batch_plan(str(folder), 7) == BatchPlan()
 
 
 @pytest.mark.parametrize(
@@ -44,4 +44,4 @@ def test_what_cannot_be_read_has_none(folder: Path) -> None:
 )
 def test_when_it_was_planned(folder: Path, text: str, at_ms: int | None) -> None:
     (folder / "offsets" / "0").write_text(text)
-    assert planned(str(folder), 0).at_ms == at_ms
+    assert read_batch_plan(str(folder), 0).at_ms == at_ms

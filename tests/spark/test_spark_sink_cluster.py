@@ -10,18 +10,24 @@ import pytest
 
 import barnabas
 from barnabas.errors import BarnabasError
-from barnabas.spark.sink.cluster import Keeping, SinkCluster, end_query, keeping, open_transactions
+from barnabas.spark.sink.cluster import (
+    SinkCluster,
+    TransactionTimeout,
+    end_query,
+    find_transaction_timeout,
+    open_transactions,
+)
 from barnabas.spark.sink.decision import Transaction
 from barnabas.spark.sink.two_phase import (
     Commit,
-    End,
+    EndTransactions,
     Expired,
+    FilterOpenTransactions,
     Lost,
     RolledBack,
-    StillOpen,
     Superseded,
     commit,
-    end_all,
+    end_all_transactions,
     group_of,
     task_id,
 )
@@ -58,7 +64,7 @@ class Writer:
         self.name = f"q{next(_numbers)}"
         self.broker = broker
         self.client = {"bootstrap.servers": broker.bootstrap_servers}
-        settings = keeping(self.client).settings()
+        settings = find_transaction_timeout(self.client).settings()
         self.producer = barnabas.Producer({**self.client, **settings, "transactional.id": "a task's"})
         self.clusters: list[SinkCluster] = []
 
@@ -124,9 +130,9 @@ def stop_after(cluster: SinkCluster, steps: Commit, count: int) -> None:
     answer: Any = None
     for _ in range(count):
         step = steps.send(answer)
-        if isinstance(step, End):
+        if isinstance(step, EndTransactions):
             step = step._replace(commits=step.commits[:1])
-        answer = cluster.take(step)
+        answer = cluster.execute(step)
 
 
 @pytest.mark.parametrize("stopped", range(len(STEPS) + 1))
@@ -135,16 +141,16 @@ def test_a_batch_is_committed_once_wherever_its_driver_stopped(writer: Writer, s
     first = writer.driver()
     latest = first.run(commit(0, "run-1...", writer.batch("run-1...", 0, 2)))
     writer.task("run-1...", 7, "of an attempt that does not count")
-    steps = commit(1, "run-1...", writer.batch("run-1...", 1, 2), latest=latest, holds=False)
+    steps = commit(1, "run-1...", writer.batch("run-1...", 1, 2), latest=latest, has_taken_over=False)
     stop_after(first, steps, stopped)
 
     second = writer.driver()
     latest = second.run(commit(1, "run-2...", writer.batch("run-2...", 1, tasks)))
-    second.run(commit(2, "run-2...", writer.batch("run-2...", 2, tasks), latest=latest, holds=True))
+    second.run(commit(2, "run-2...", writer.batch("run-2...", 2, tasks), latest=latest, has_taken_over=True))
     assert writer.read() == wanted(3)
     assert writer.left_open() == []
     with pytest.raises(Superseded):
-        first.run(commit(3, "run-1...", [], latest=latest, holds=True))
+        first.run(commit(3, "run-1...", [], latest=latest, has_taken_over=True))
 
 
 def test_older_batches_and_damage_are_told(writer: Writer) -> None:
@@ -154,7 +160,9 @@ def test_older_batches_and_damage_are_told(writer: Writer) -> None:
     with pytest.raises(RolledBack, match=r"batch 4 is to be written, .* up to batch 5"):
         other.run(commit(4, "other", writer.batch("other", 4, 2)))
     assert writer.left_open() == []
-    driver.run(commit(6, "run", writer.batch("run", 6, 1), latest=latest, holds=True))  # it was not fenced by that
+    driver.run(
+        commit(6, "run", writer.batch("run", 6, 1), latest=latest, has_taken_over=True)
+    )  # it was not fenced by that
     lost = writer.batch("again", 7, 2)
     third, deciding = writer.driver(), commit(7, "again", lost)
     stop_after(third, deciding, len(STEPS) - 1)
@@ -170,7 +178,7 @@ def test_older_batches_and_damage_are_told(writer: Writer) -> None:
 def test_what_has_ended_before_the_decision_is_not_decided(writer: Writer) -> None:
     """So that it can be repeated."""
     gone = [*writer.batch("run-1...", 0, 2), Transaction(task_id(writer.name, "run-1...", "worker.2"), 1, 1)]
-    writer.driver().take(End((), gone[:1]))
+    writer.driver().execute(EndTransactions((), gone[:1]))
     with pytest.raises(Expired, match=r"2 of 3 transactions have ended before \(.*/run-1\.\.\./worker\.0"):
         writer.driver().run(commit(0, "run-1...", gone))
     assert writer.left_open() == []
@@ -181,14 +189,14 @@ def test_what_has_ended_before_the_decision_is_not_decided(writer: Writer) -> No
 def test_a_transaction_that_is_being_aborted_is_not_open(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may have the epoch still that its task has left."""
     rows, driver = writer.batch("run", 0, 2), writer.driver()
-    assert driver.take(StillOpen(rows)) == rows
+    assert driver.execute(FilterOpenTransactions(rows)) == rows
     found = driver.admin.describe_transactions([each.transactional_id for each in rows])
     first = rows[0].transactional_id
     found[first] = found[first]._replace(state="PrepareAbort")
     monkeypatch.setattr(
         driver, "admin", SimpleNamespace(describe_transactions=lambda _: found, close=driver.admin.close)
     )
-    assert driver.take(StillOpen(rows)) == rows[1:]
+    assert driver.execute(FilterOpenTransactions(rows)) == rows[1:]
 
 
 @pytest.mark.parametrize("decided_before", [0, 1])
@@ -220,7 +228,7 @@ def test_a_batch_is_noted_where_it_was_decided_first(writer: Writer) -> None:
 
     def driver(topic: str) -> SinkCluster:
         cluster = SinkCluster(writer.client, writer.name, None)
-        cluster.note_at = topic
+        cluster.decision_topic = topic
         writer.clusters.append(cluster)
         return cluster
 
@@ -281,14 +289,14 @@ def test_a_write_goes_on_only_if_nobody_has_taken_over_since(writer: Writer) -> 
     rows = writer.batch("run", 0, 2)
     committing = writer.driver()
     committing.take_over(began)
-    committing.run(commit(0, "run", rows, holds=True))
+    committing.run(commit(0, "run", rows, has_taken_over=True))
     began = writer.driver().take_over()
     rows = writer.batch("run", 1, 2)
     other = writer.driver()
     other.take_over()
     with pytest.raises(Superseded, match="taken over by another driver"):
         writer.driver().take_over(began)
-    other.run(commit(1, "other", [], holds=True))
+    other.run(commit(1, "other", [], has_taken_over=True))
     assert writer.read() == wanted(1)
     assert writer.left_open() == []
 
@@ -318,7 +326,7 @@ def test_who_is_aborted_is_named_at_a_topic_that_is_left(writer: Writer) -> None
     aborted = writer.task("run-1...", 0, "never", topics=("t", "other"))
     writer.delete("t")
     ending = writer.driver("t")  # as for option topic
-    assert ending.run(end_all()) == ((), (aborted.transactional_id,))
+    assert ending.run(end_all_transactions()) == ((), (aborted.transactional_id,))
     assert writer.notes(batch=0) == [("other", 0)]
     with pytest.raises(Superseded, match=r"run run-1\.\.\. of this writer was taken over by run ended"):
         writer.driver("other").run(commit(0, "run-1...", []))
@@ -336,7 +344,7 @@ def test_what_is_decided_is_committed_though_its_notes_topic_is_gone(
     found = ending.admin.list_group_offsets(group_of(writer.name))
     writer.delete("other")
     monkeypatch.setattr(ending.admin, "list_group_offsets", lambda *_, **__: found)
-    assert ending.run(end_all()) == ((decided.transactional_id,), (undecided.transactional_id,))
+    assert ending.run(end_all_transactions()) == ((decided.transactional_id,), (undecided.transactional_id,))
     assert writer.read() == ["0"]
     assert writer.left_open() == []
 
@@ -344,20 +352,24 @@ def test_what_is_decided_is_committed_though_its_notes_topic_is_gone(
 def test_who_ends_a_query_without_a_topic_is_fenced_like_any_other(writer: Writer) -> None:
     left = writer.batch("run-1...", 0, 2)
     writer.delete("t")
-    ending, steps = writer.driver(), end_all()
+    ending, steps = writer.driver(), end_all_transactions()
     answer: Any = None
     for _ in ("take over", "read", "list"):
-        answer = ending.take(steps.send(answer))
+        answer = ending.execute(steps.send(answer))
     deciding = steps.send(answer)
     writer.driver().take_over()
     with pytest.raises(Superseded, match="taken over by another driver"):
-        ending.take(deciding)
+        ending.execute(deciding)
     assert writer.left_open() == left
 
 
 def test_what_the_brokers_keep(writer: Writer, caplog: pytest.LogCaptureFixture) -> None:
-    two_phase = keeping(writer.client).two_phase
+    two_phase = find_transaction_timeout(writer.client).two_phase
     assert ("rows of the batch are lost" in caplog.text) is not two_phase
-    assert keeping(writer.client) == (Keeping(True, 0) if two_phase else Keeping(False, 600_000))
-    assert keeping({**writer.client, "transaction.timeout.ms": "5000"}) == Keeping(False, 5000)
-    assert writer.driver().decisions_kept_ms() == 30 * 60_000
+    assert find_transaction_timeout(writer.client) == (
+        TransactionTimeout(True, 0) if two_phase else TransactionTimeout(False, 600_000)
+    )
+    assert find_transaction_timeout({**writer.client, "transaction.timeout.ms": "5000"}) == TransactionTimeout(
+        False, 5000
+    )
+    assert writer.driver().offsets_retention_ms() == 30 * 60_000

@@ -13,31 +13,31 @@ from hypothesis import strategies as st
 from barnabas.client.offset_messages import OffsetAndMetadata
 from barnabas.errors import UsageError
 from barnabas.spark.sink.decision import (
-    NOBODY,
-    NOTE_BYTES_MAX,
-    NOTHING,
+    METADATA_BYTES_MAX,
+    NO_BATCH,
+    NO_RUN,
     DamagedDecision,
     Decision,
     Transaction,
-    notes_of,
-    place_of,
-    read_decision,
+    decode_decision,
+    encode_decision,
+    topic_of_decision,
 )
 from barnabas.spark.sink.two_phase import (
     Commit,
-    Decide,
-    End,
+    EndTransactions,
     Expired,
+    FilterOpenTransactions,
     Forgotten,
-    Glance,
-    ListOpen,
+    ListOpenTransactions,
+    PeekDecision,
     ReadDecision,
     RolledBack,
-    StillOpen,
     Superseded,
     TakeOver,
+    WriteDecision,
     commit,
-    end_all,
+    end_all_transactions,
     task_id,
 )
 from barnabas.spark.sink.worker_names import WorkerNames, WriteName
@@ -123,41 +123,41 @@ def test_schedules_reach_into_the_last_batch() -> None:
 # --- protocols with one rule less -------------------------------------------------------------------------------------
 
 
-def looks_later(batch, run, written, *, latest=None, holds=False):  # type: ignore[no-untyped-def]
+def looks_later(batch, run, written, *, latest=None, has_taken_over=False):  # type: ignore[no-untyped-def]
     """Looks for what to abort when it has decided."""
-    if not holds:
+    if not has_taken_over:
         yield TakeOver()
         latest = yield ReadDecision()
     if latest is not None and latest.batch > batch:
         raise Fenced
     decision = latest if latest is not None and latest.batch == batch else Decision(batch, run, tuple(written))
-    yield Decide(decision)
-    left = yield ListOpen(frozenset(each.transactional_id for each in decision.transactions))
-    yield End(decision.transactions, left)
+    yield WriteDecision(decision)
+    left = yield ListOpenTransactions(frozenset(each.transactional_id for each in decision.transactions))
+    yield EndTransactions(decision.transactions, left)
     return decision
 
 
-def writes_only_new_decisions(batch, run, written, *, latest=None, holds=False):  # type: ignore[no-untyped-def]
+def writes_only_new_decisions(batch, run, written, *, latest=None, has_taken_over=False):  # type: ignore[no-untyped-def]
     """Does not prove that it is the driver still when it ends what a predecessor has decided."""
-    if not holds:
+    if not has_taken_over:
         yield TakeOver()
         latest = yield ReadDecision()
     if latest is not None and latest.batch > batch:
         raise Fenced
     replayed = latest is not None and latest.batch == batch
     decision = latest if replayed else Decision(batch, run, tuple(written))
-    left = yield ListOpen(frozenset(each.transactional_id for each in decision.transactions))
+    left = yield ListOpenTransactions(frozenset(each.transactional_id for each in decision.transactions))
     if not replayed:
-        yield Decide(decision)
-    yield End(decision.transactions, left)
+        yield WriteDecision(decision)
+    yield EndTransactions(decision.transactions, left)
     return decision
 
 
-def reads_before_it_takes_over(batch, run, written, *, latest=None, holds=False):  # type: ignore[no-untyped-def]
-    if not holds:
+def reads_before_it_takes_over(batch, run, written, *, latest=None, has_taken_over=False):  # type: ignore[no-untyped-def]
+    if not has_taken_over:
         latest = yield ReadDecision()
         yield TakeOver()
-    return (yield from tolerant(batch, run, written, latest=latest, holds=True))
+    return (yield from tolerant(batch, run, written, latest=latest, has_taken_over=True))
 
 
 def forgets_who_decided(batch, run, written, **_):  # type: ignore[no-untyped-def]
@@ -170,8 +170,8 @@ def forgets_who_decided(batch, run, written, **_):  # type: ignore[no-untyped-de
             step = steps.send(answer)
         except StopIteration as ended:
             return ended.value
-        answer = step.transactions if isinstance(step, StillOpen) else (yield step)
-        if isinstance(step, Glance | ReadDecision) and answer is not None:
+        answer = step.transactions if isinstance(step, FilterOpenTransactions) else (yield step)
+        if isinstance(step, PeekDecision | ReadDecision) and answer is not None:
             answer = answer._replace(drivers=tuple(driver for driver in answer.drivers if driver != run[:8]))
 
 
@@ -184,10 +184,10 @@ def does_not_name_whom_it_aborts(batch, run, written, **more):  # type: ignore[n
             step = steps.send(answer)
         except StopIteration as ended:
             return ended.value
-        if isinstance(step, Decide):
+        if isinstance(step, WriteDecision):
             named = tuple(driver for driver in step.decision.drivers if driver in (*drivers, run[:8]))
-            step = Decide(step.decision._replace(drivers=named))
-        answer = step.transactions if isinstance(step, StillOpen) else (yield step)
+            step = WriteDecision(step.decision._replace(drivers=named))
+        answer = step.transactions if isinstance(step, FilterOpenTransactions) else (yield step)
         if isinstance(step, ReadDecision) and answer is not None:
             drivers = answer.drivers
 
@@ -197,7 +197,7 @@ def takes_over_each_time(batch, run, written, **_):  # type: ignore[no-untyped-d
 
 
 def decides_nothing(batch, run, written, **_):  # type: ignore[no-untyped-def]
-    yield End(written, ())
+    yield EndTransactions(written, ())
     return Decision(batch, run, tuple(written))
 
 
@@ -255,12 +255,15 @@ def test_a_task_that_lives_longer_than_its_batch_disturbs_nobody_under_an_id_of_
 
 
 def ended_while_it_runs(protocol: Protocol, done: int, before: int, ending: int, after: int) -> Outcome:
-    """A driver that begins when some batches are done stands still while `end_all` takes some steps; then it goes on,
-    and `end_all` does the rest."""
+    """A driver that begins when some batches are done stands still while `end_all_transactions` takes some steps; then
+    it goes on, and `end_all_transactions` does the rest."""
     brokers, checkpoint = Brokers(), Checkpoint()
     for _ in driver(brokers, checkpoint, "first-run", done, commit):
         pass
-    query, end = driver(brokers, checkpoint, "other-run", BATCHES, protocol), driven(brokers, end_all(), -1)
+    query, end = (
+        driver(brokers, checkpoint, "other-run", BATCHES, protocol),
+        driven(brokers, end_all_transactions(), -1),
+    )
     for steps, count in ((query, before), (end, ending), (query, after), (end, None), (query, None)):
         with contextlib.suppress(Fenced):
             for _ in itertools.islice(steps, count):
@@ -273,7 +276,7 @@ def does_not_ask_what_is_open(*args: object, **named: object) -> Commit:
     step = next(steps)
     while True:
         try:
-            step = steps.send(step.transactions if isinstance(step, StillOpen) else (yield step))
+            step = steps.send(step.transactions if isinstance(step, FilterOpenTransactions) else (yield step))
         except StopIteration as ended:
             return ended.value  # type: ignore[no-any-return]
 
@@ -291,7 +294,7 @@ def test_a_query_that_is_ended_while_it_runs_decides_nothing_that_is_aborted(pro
 
 def begun(steps: Commit) -> Commit:
     """Up to where it asks for the decision; what it found before is older."""
-    assert next(steps) == Glance()
+    assert next(steps) == PeekDecision()
     assert steps.send(None) == TakeOver()
     assert steps.send(None) == ReadDecision()
     return steps
@@ -300,7 +303,7 @@ def begun(steps: Commit) -> Commit:
 def test_a_rolled_back_checkpoint_is_named() -> None:
     mine = Transaction("q/r/0.0", 1, 1)
     steps = begun(commit(3, "r", [mine]))
-    assert steps.send(Decision(7, "other", ())) == End((), [mine])
+    assert steps.send(Decision(7, "other", ())) == EndTransactions((), [mine])
     with pytest.raises(RolledBack, match=r"batch 3 is to be written.*up to batch 7"):
         steps.send(None)
 
@@ -318,8 +321,8 @@ def test_who_is_late_is_refused_before_it_takes_over(latest: Decision, error: ty
     """Else it would fence the one that goes on."""
     mine = Transaction("q/r/0.0", 1, 1)
     steps = commit(3, "r", [mine], rows=9, plan="a")
-    assert next(steps) == Glance()
-    assert steps.send(latest) == End((), [mine])
+    assert next(steps) == PeekDecision()
+    assert steps.send(latest) == EndTransactions((), [mine])
     with pytest.raises(error):
         steps.send(None)
 
@@ -330,7 +333,7 @@ def test_a_repeated_batch_has_as_many_rows_as_before() -> None:
     latest = Decision(3, "other", (), ("other",), 10)
     for rows, goes_on in ((10, True), (None, True), (11, False)):
         steps = begun(commit(3, "r", [mine], rows=rows))
-        assert (steps.send(latest) == ListOpen(frozenset())) is goes_on
+        assert (steps.send(latest) == ListOpenTransactions(frozenset())) is goes_on
         if not goes_on:
             with pytest.raises(RolledBack, match="batch 3 was committed with 10 rows, now it has 11"):
                 steps.send(None)
@@ -340,7 +343,9 @@ def test_a_repeated_batch_is_planned_as_before() -> None:
     mine = Transaction("q/r/0.0", 1, 1)
     for before, plan, goes_on in (("a", "a", True), ("", "a", True), ("a", "", True), ("a", "b", False)):
         steps = begun(commit(3, "r", [mine], rows=10, plan=plan))
-        assert (steps.send(Decision(3, "other", (), ("other",), 10, before)) == ListOpen(frozenset())) is goes_on
+        assert (
+            steps.send(Decision(3, "other", (), ("other",), 10, before)) == ListOpenTransactions(frozenset())
+        ) is goes_on
         if not goes_on:
             with pytest.raises(RolledBack, match="batch 3 is committed, and is now to be written with other rows"):
                 steps.send(None)
@@ -348,7 +353,7 @@ def test_a_repeated_batch_is_planned_as_before() -> None:
 
 def test_a_batch_whose_decision_may_be_gone_is_not_written_again() -> None:
     mine = Transaction("q/r/0.0", 1, 1)
-    nothing = Decision(NOTHING, NOBODY, (), (NOBODY,))
+    nothing = Decision(NO_BATCH, NO_RUN, (), (NO_RUN,))
     for latest, overdue, goes_on in (
         (None, True, False),
         (None, False, True),
@@ -357,7 +362,7 @@ def test_a_batch_whose_decision_may_be_gone_is_not_written_again() -> None:
         (nothing, False, True),
     ):
         steps = begun(commit(3, "r", [mine], overdue=overdue))
-        assert (steps.send(latest) == ListOpen(frozenset([mine.transactional_id]))) is goes_on
+        assert (steps.send(latest) == ListOpenTransactions(frozenset([mine.transactional_id]))) is goes_on
         if not goes_on:
             with pytest.raises(Forgotten, match=r"copy commits/2 .* to commits/3; if not, delete offsets/3"):
                 steps.send(None)
@@ -369,8 +374,10 @@ def test_whoever_is_aborted_when_a_batch_is_repeated_is_named() -> None:
     steps = begun(commit(3, "r", []))
     steps.send(Decision(3, "other", (), ("other",)))
     told = steps.send(open_ones)
-    assert told == Decide(Decision(3, "other", (), ("other", *(f"run-{number:04}" for number in range(14)), "r")))
-    assert steps.send(None) == End((), open_ones[:14])
+    assert told == WriteDecision(
+        Decision(3, "other", (), ("other", *(f"run-{number:04}" for number in range(14)), "r"))
+    )
+    assert steps.send(None) == EndTransactions((), open_ones[:14])
 
 
 def test_a_batch_whose_transactions_have_ended_is_not_decided() -> None:
@@ -379,44 +386,44 @@ def test_a_batch_whose_transactions_have_ended_is_not_decided() -> None:
     for there in ([], written[1:], written[:1], [written[0]._replace(producer_epoch=2), written[1]]):
         steps = begun(commit(3, "run-1", written))
         steps.send(Decision(2, "run-1", ()))
-        assert steps.send([]) == StillOpen(written)
-        assert steps.send(there) == End((), written)
+        assert steps.send([]) == FilterOpenTransactions(written)
+        assert steps.send(there) == EndTransactions((), written)
         with pytest.raises(Expired, match=r"batch 3 is not committed: [12] of 2 .*transaction\.max\.timeout\.ms"):
             steps.send(None)
     steps = begun(commit(3, "run-1", written))
     steps.send(Decision(2, "run-1", ()))
-    assert steps.send([]) == StillOpen(written)
-    assert steps.send(written[::-1]) == Decide(Decision(3, "run-1", tuple(written), ("run-1",)))
+    assert steps.send([]) == FilterOpenTransactions(written)
+    assert steps.send(written[::-1]) == WriteDecision(Decision(3, "run-1", tuple(written), ("run-1",)))
 
 
 def test_whoever_is_aborted_when_a_query_is_ended_is_named() -> None:
     """Those before anybody else."""
     latest = Decision(4, "r", (), tuple(f"run-{number:04}" for number in range(16)))
-    steps = end_all()
+    steps = end_all_transactions()
     assert next(steps) == TakeOver()
     assert steps.send(None) == ReadDecision()
-    assert steps.send(latest) == ListOpen(frozenset())
+    assert steps.send(latest) == ListOpenTransactions(frozenset())
     left = [Transaction("q/new-run-and-more/0.0", 1, 1), Transaction("q/new-run-and-more/1.0", 2, 1)]
-    assert steps.send(left) == Decide(latest._replace(drivers=(*latest.drivers[2:], "new-run-", "ended")))
-    assert steps.send(None) == End([], left)
+    assert steps.send(left) == WriteDecision(latest._replace(drivers=(*latest.drivers[2:], "new-run-", "ended")))
+    assert steps.send(None) == EndTransactions([], left)
 
 
 def test_a_writer_that_does_not_come_again_is_ended() -> None:
     """What it has decided is committed, and nothing else; who was its driver finds out."""
     decided, later = Transaction("q/r/0.0", 1, 1), Transaction("q/r/1.0", 2, 5)
     latest = Decision(4, "r", (decided, later._replace(producer_epoch=3)), ("r",))
-    nothing = Decision(NOTHING, NOBODY, ())
+    nothing = Decision(NO_BATCH, NO_RUN, ())
     for found, noted, commits, aborts in ((latest, latest, [decided], [later]), (None, nothing, [], [decided, later])):
-        steps = end_all()
+        steps = end_all_transactions()
         assert next(steps) == TakeOver()
         assert steps.send(None) == ReadDecision()
-        assert steps.send(found) == ListOpen(frozenset())
-        assert steps.send([decided, later]) == Decide(noted._replace(drivers=("r", "ended")))
-        assert steps.send(None) == End(commits, aborts)
+        assert steps.send(found) == ListOpenTransactions(frozenset())
+        assert steps.send([decided, later]) == WriteDecision(noted._replace(drivers=("r", "ended")))
+        assert steps.send(None) == EndTransactions(commits, aborts)
         with pytest.raises(StopIteration):
             steps.send(None)
     steps = begun(commit(5, "r", [later]))
-    assert steps.send(latest._replace(drivers=("r", "ended"))) == End((), [later])
+    assert steps.send(latest._replace(drivers=("r", "ended"))) == EndTransactions((), [later])
     with pytest.raises(Superseded, match=r"taken over by run ended"):
         steps.send(None)
 
@@ -446,13 +453,13 @@ def test_a_decision_comes_back_from_its_notes(
     run = "0e2b6f9c-7a7e-4a47-9c5e-d3f1b8a5c001"
     transactions = tuple(Transaction(task_id("q q", run, f"{w}.{n}"), pid, epoch) for w, n, pid, epoch in tasks)
     decision = Decision(batch, run, transactions, drivers, len(tasks), plan)
-    notes = notes_of(decision, f"q q/{run}/", "t", 100)
-    assert all(len(note.metadata.encode()) <= NOTE_BYTES_MAX for note in notes.values())
+    notes = encode_decision(decision, f"q q/{run}/", "t", 100)
+    assert all(len(note.metadata.encode()) <= METADATA_BYTES_MAX for note in notes.values())
     older = {TopicPartition("t", 99): OffsetAndMetadata(batch - 1, "x"), TopicPartition("u", 0): OffsetAndMetadata(0)}
     older = {where: note for where, note in older.items() if note.offset < batch and where not in notes}
     by_worker = sorted(zip(tasks, transactions, strict=True), key=lambda each: each[0][0])
     ordered = tuple(transaction for _, transaction in by_worker)
-    assert read_decision({**older, **notes}, "q q/") == decision._replace(transactions=ordered)
+    assert decode_decision({**older, **notes}, "q q/") == decision._replace(transactions=ordered)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 16, 199, 200])
@@ -464,9 +471,9 @@ def test_a_partition_has_room_for_200_tasks(workers: int, drivers: int) -> None:
     transactions = tuple(Transaction(name, 36**5 - 1 - task, 32767) for task, name in enumerate(names))
     named = tuple(f"{driver:08x}" for driver in range(drivers))
     decision = Decision(write.batch, write.run, transactions, named, 10**9, "0123456789abcdef")
-    notes = notes_of(decision, f"q/{write.run}/", "t", 1)
-    assert max(len(note.metadata) for note in notes.values()) < NOTE_BYTES_MAX - 200
-    found = read_decision(notes, "q/")
+    notes = encode_decision(decision, f"q/{write.run}/", "t", 1)
+    assert max(len(note.metadata) for note in notes.values()) < METADATA_BYTES_MAX - 200
+    found = decode_decision(notes, "q/")
     assert found is not None
     assert set(found.transactions) == set(transactions)
 
@@ -481,9 +488,9 @@ def test_a_note_of_the_first_form_is_read() -> None:
         Transaction("q/run-0001-more/7.1", 2**63 - 1, 0),
         Transaction("q/run-0001-more/abcdefgh.12", 1, 32767),
     )
-    found = read_decision(notes, "q/")
+    found = decode_decision(notes, "q/")
     assert found == Decision(4, "run-0001-more", transactions, ("run-0000", "run-0001"), 12, "0123")
-    (again,) = notes_of(found, "q/run-0001-more/", "t", 1).values()
+    (again,) = encode_decision(found, "q/run-0001-more/", "t", 1).values()
     assert again.metadata.startswith("barnabas-sink-2 0/1 run-0001-more run-0000,run-0001 12:0123 199:")
 
 
@@ -491,24 +498,24 @@ def test_a_note_of_the_first_form_is_read() -> None:
 def test_a_damaged_word_is_told(word: str) -> None:
     note = OffsetAndMetadata(4, f"barnabas-sink-2 0/1 run r 1 {word}")
     with pytest.raises(DamagedDecision, match="is no transaction"):
-        read_decision({TopicPartition("t", 0): note}, "q/")
+        decode_decision({TopicPartition("t", 0): note}, "q/")
 
 
 def test_a_decision_about_nothing_goes_behind_any_other() -> None:
     """Also where the first batch is noted at another topic, with the same offset."""
-    nothing = notes_of(Decision(NOTHING, NOBODY, (), ("run", NOBODY)), "q/", "t", 1)
-    assert read_decision(nothing, "q/") == Decision(NOTHING, NOBODY, (), ("run", NOBODY))
-    assert place_of(nothing) == "t"
+    nothing = encode_decision(Decision(NO_BATCH, NO_RUN, (), ("run", NO_RUN)), "q/", "t", 1)
+    assert decode_decision(nothing, "q/") == Decision(NO_BATCH, NO_RUN, (), ("run", NO_RUN))
+    assert topic_of_decision(nothing) == "t"
     first = Decision(0, "r", (Transaction("q/r/0.0", 1, 1),), ("r",))
-    both = {**nothing, **notes_of(first, "q/r/", "a", 1)}
-    assert read_decision(both, "q/") == first
-    assert place_of(both) == "a"
+    both = {**nothing, **encode_decision(first, "q/r/", "a", 1)}
+    assert decode_decision(both, "q/") == first
+    assert topic_of_decision(both) == "a"
 
 
 def test_too_many_tasks_for_a_topic() -> None:
     decision = Decision(1, "r", tuple(Transaction(f"q/r/{n}.0", 10**12 + n, 1) for n in range(1000)))
     with pytest.raises(UsageError, match=r"1000 tasks needs 4 partitions .* topic t has 3: write with fewer tasks"):
-        notes_of(decision, "q/r/", "t", 3)
+        encode_decision(decision, "q/r/", "t", 3)
 
 
 @settings(max_examples=100, deadline=None)
@@ -516,13 +523,13 @@ def test_too_many_tasks_for_a_topic() -> None:
 def test_notes_of_others_are_refused(found: dict[int, tuple[int, str]]) -> None:
     offsets = {TopicPartition("t", number): OffsetAndMetadata(*each) for number, each in found.items()}
     with pytest.raises(DamagedDecision, match="must be the sink's alone"):
-        read_decision(offsets, "q/")
+        decode_decision(offsets, "q/")
 
 
 def test_a_decision_with_a_part_missing_is_refused() -> None:
     decision = Decision(1, "r", tuple(Transaction(f"q/r/{n}.0", 10**12 + n, 1) for n in range(500)))
-    notes = notes_of(decision, "q/r/", "t", 9)
+    notes = encode_decision(decision, "q/r/", "t", 9)
     assert len(notes) > 1
     for where in notes:
         with pytest.raises(DamagedDecision, match="of batch 1 there are parts"):
-            read_decision({other: note for other, note in notes.items() if other != where}, "q/")
+            decode_decision({other: note for other, note in notes.items() if other != where}, "q/")

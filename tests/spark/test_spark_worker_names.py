@@ -2,7 +2,7 @@
 
 import os
 
-from barnabas.spark.sink.worker_names import WorkerNames, WriteName, next_in_this_process
+from barnabas.spark.sink.worker_names import WorkerNames, WriteName, next_task_name
 
 FIRST = WriteName("q", "run", 0)
 
@@ -39,12 +39,12 @@ def test_a_run_that_was_forgotten_has_other_ids_when_it_comes_again() -> None:
 
 
 def test_a_fork_has_other_ids() -> None:
-    mine = next_in_this_process(FIRST)
+    mine = next_task_name(FIRST)
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         try:
-            os.write(writing, next_in_this_process(FIRST).encode())
+            os.write(writing, next_task_name(FIRST).encode())
         except BaseException:
             os._exit(1)
         os._exit(0)

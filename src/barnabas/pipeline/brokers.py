@@ -10,7 +10,7 @@ from barnabas.errors import UnknownTopicOrPartition
 from barnabas.pipeline.checkpoint import Checkpoint
 from barnabas.pipeline.diagnosis import BrokerView
 from barnabas.pipeline.errors import PipelineFailed
-from barnabas.spark.sink.decision import NOTHING, read_decision
+from barnabas.spark.sink.decision import NO_BATCH, decode_decision
 from barnabas.spark.sink.two_phase import group_of
 from barnabas.types import TopicPartition
 
@@ -63,8 +63,8 @@ def broker_view(admin: Admin, checkpoint: Checkpoint) -> BrokerView:
 def _committed_batch(admin: Admin, query_id: str | None) -> int | None:
     if query_id is None:
         return None
-    decision = read_decision(admin.list_group_offsets(group_of(query_id)), f"{query_id}/")
-    return None if decision is None or decision.batch == NOTHING else decision.batch
+    decision = decode_decision(admin.list_group_offsets(group_of(query_id)), f"{query_id}/")
+    return None if decision is None or decision.batch == NO_BATCH else decision.batch
 
 
 def end_offsets(admin: Admin, checkpoint: Checkpoint) -> dict[TopicPartition, int]:

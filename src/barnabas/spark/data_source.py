@@ -78,9 +78,9 @@ class BarnabasDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         settle()
-        from barnabas.spark.sink.writers import stream_writer
+        from barnabas.spark.sink.writers import StreamWriter
 
-        return stream_writer(self._options(), schema)
+        return StreamWriter(self._options(), schema)
 
     def _format(self) -> FormatRules:
         if self._rules is None:

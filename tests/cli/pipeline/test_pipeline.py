@@ -12,7 +12,7 @@ from barnabas.errors import UsageError
 from barnabas.pipeline.errors import PipelineFailed
 from barnabas.pipeline.project import TEMPLATES, Project, create, load, load_settings
 from barnabas.pipeline.runner import check_checkpoints
-from barnabas.spark.sink.decision import Decision, notes_of
+from barnabas.spark.sink.decision import Decision, encode_decision
 from barnabas.testing import Broker
 from pipeline.checkpoints import write_checkpoint
 
@@ -116,7 +116,7 @@ def test_what_cannot_be_repaired(project: Path, capsys: pytest.CaptureFixture[st
 def test_a_rolled_back_checkpoint(project: Path, broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
     query = json.loads((project / "checkpoints" / "copy" / "metadata").read_text())["id"]
     with barnabas.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
-        note = notes_of(Decision(4, "run", (), ("run",)), "", "orders", 1)
+        note = encode_decision(Decision(4, "run", (), ("run",)), "", "orders", 1)
         admin.alter_group_offsets(f"spark-sink.{query}", note)
         assert run(["pipeline", "repair-checkpoint", str(project)]) == 1
         admin.delete_groups(f"spark-sink.{query}")

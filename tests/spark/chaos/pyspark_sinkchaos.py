@@ -21,7 +21,7 @@ from pyspark import TaskContext
 
 from barnabas.spark.data_source import BarnabasDataSource
 from barnabas.spark.sink.cluster import SinkCluster
-from barnabas.spark.sink.two_phase import Decide, End, Step, TakeOver
+from barnabas.spark.sink.two_phase import EndTransactions, Step, TakeOver, WriteDecision
 from barnabas.spark.sink.writers import StreamWriter
 
 DIRECTORY = "kafka.chaos"
@@ -76,22 +76,22 @@ class ChaosCluster(SinkCluster):
     batch = -1
     """Of the commit under way; clusters are kept between batches."""
 
-    def take(self, step: Step) -> Any:
+    def execute(self, step: Step) -> Any:
         match step:
             case TakeOver():
                 self.reach("before-take-over")
-            case Decide():
+            case WriteDecision():
                 self.reach("before-decision")
-            case End():
+            case EndTransactions():
                 self.reach("decided")
                 if step.commits:
-                    super().take(End(step.commits[:1], ()))
+                    super().execute(EndTransactions(step.commits[:1], ()))
                     self.reach("first-ended")
-        answer = super().take(step)
+        answer = super().execute(step)
         if isinstance(step, TakeOver):
             self._watch_producer()
             self.reach("taken-over")
-        elif isinstance(step, End):
+        elif isinstance(step, EndTransactions):
             self.reach("ended")
         return answer
 
@@ -140,14 +140,14 @@ class ChaosWriter(StreamWriter):
 
     def commit(self, messages: Any, batchId: int) -> None:
         ChaosCluster.batch = batchId
-        if self._rules.two_phase:
+        if self._config.two_phase:
             super().commit(messages, batchId)
         else:
             for point in IN_COMMIT:
                 self.places.reach(point, batchId)
 
     def _cluster(self, writer: str) -> SinkCluster:
-        cluster = ChaosCluster(self._rules.client, writer, self._options.topic)
+        cluster = ChaosCluster(self._config.client, writer, self._options.topic)
         cluster.places = self.places
         return cluster
 

@@ -1,4 +1,4 @@
-"""What a query's checkpoint tells the sink about the micro-batch that it is to commit."""
+"""Reads the plan of a micro-batch from the query's checkpoint."""
 
 import hashlib
 import json
@@ -6,34 +6,34 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-__all__ = ["Planned", "planned"]
+__all__ = ["BatchPlan", "read_batch_plan"]
 
 _DIGITS: Final = 16
 
 
-class Planned(NamedTuple):
-    """What Spark has planned for a batch."""
+class BatchPlan(NamedTuple):
+    """Spark's plan of a batch; both fields are empty if the plan cannot be read."""
 
     mark: str = ""
-    """Of its offsets, watermark and time: a batch that is repeated has the same one; where its number is given out
-    again, to rows that were read anew, the time at least is another."""
+    """A hash of the batch's offsets, watermark and time. A batch that is repeated has the same mark. A later batch that
+    gets the same number has at least another time, so another mark."""
     at_ms: int | None = None
 
 
-def planned(location: str | None, batch: int) -> Planned:
-    """Nothing where the checkpoint is not on a disk of this machine, or its place is not known."""
-    folder = None if location is None else _local(location)
-    if folder is None:
-        return Planned()
+def read_batch_plan(location: str | None, batch: int) -> BatchPlan:
+    """Returns the plan of a batch. The plan is empty if the checkpoint is not on a disk of this machine."""
+    directory = None if location is None else _local_path(location)
+    if directory is None:
+        return BatchPlan()
     try:
-        content = (folder / "offsets" / str(batch)).read_bytes()
+        content = (directory / "offsets" / str(batch)).read_bytes()
     except OSError:
-        return Planned()
-    return Planned(hashlib.sha256(content).hexdigest()[:_DIGITS], _time(content))
+        return BatchPlan()
+    return BatchPlan(hashlib.sha256(content).hexdigest()[:_DIGITS], _timestamp_ms(content))
 
 
-def _time(content: bytes) -> int | None:
-    """The first line of JSON has it, behind the one of the version."""
+def _timestamp_ms(content: bytes) -> int | None:
+    """Returns the batch's time from the second line of the file; the first line is the version of the format."""
     lines = content.splitlines()
     try:
         at_ms = json.loads(lines[1])["batchTimestampMs"]
@@ -42,7 +42,7 @@ def _time(content: bytes) -> int | None:
     return at_ms if isinstance(at_ms, int) else None
 
 
-def _local(location: str) -> Path | None:
+def _local_path(location: str) -> Path | None:
     parts = urlsplit(location)
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         return Path(unquote(parts.path))

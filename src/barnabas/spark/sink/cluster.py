@@ -1,4 +1,4 @@
-"""The steps of the protocol (`two_phase`), taken at real brokers."""
+"""Executes the steps of the protocol (`two_phase`) at the brokers."""
 
 import logging
 import re
@@ -25,91 +25,99 @@ from barnabas.errors import (
     TransactionalIdNotFound,
     UnsupportedVersion,
 )
-from barnabas.spark.sink.decision import NOBODY, Decision, Transaction, notes_of, place_of, read_decision
+from barnabas.spark.sink.decision import (
+    NO_RUN,
+    Decision,
+    Transaction,
+    decode_decision,
+    encode_decision,
+    topic_of_decision,
+)
 from barnabas.spark.sink.two_phase import (
-    Decide,
-    End,
-    Ended,
-    Glance,
-    ListOpen,
+    EndedTransactions,
+    EndTransactions,
+    FilterOpenTransactions,
+    ListOpenTransactions,
     Lost,
+    PeekDecision,
     ReadDecision,
     Step,
-    StillOpen,
     Superseded,
     TakeOver,
+    WriteDecision,
     driver_id,
-    end_all,
+    end_all_transactions,
     group_of,
 )
 
-__all__ = ["Keeping", "SinkCluster", "end_query", "keeping", "open_transactions"]
+__all__ = ["SinkCluster", "TransactionTimeout", "end_query", "find_transaction_timeout", "open_transactions"]
 
 _log = logging.getLogger("barnabas.spark")
 
 T = TypeVar("T")
 
-_OVER: Final = (ProducerFenced, InvalidProducerEpoch, InvalidProducerIdMapping, InvalidTxnState)
-"""What coordinators answer about a transaction that has ended otherwise."""
-_AT_ONCE_MAX: Final = 16
-_PATIENCE_S: Final = 600.0
+_ENDED_OTHERWISE: Final = (ProducerFenced, InvalidProducerEpoch, InvalidProducerIdMapping, InvalidTxnState)
+"""The errors of a transaction coordinator for a transaction that has ended in another way."""
+_THREADS: Final = 16
+_END_TIMEOUT_S: Final = 600.0
 _MAX_TIMEOUT_MS: Final = 900_000
-"""transaction.max.timeout.ms, as brokers have it by default."""
+"""The brokers' default of transaction.max.timeout.ms."""
 _RETENTION_MINUTES: Final = 7 * 24 * 60
-"""offsets.retention.minutes, as brokers have it by default."""
-_OWN_TIMEOUT_MS: Final = 60_000
+"""The brokers' default of offsets.retention.minutes."""
+_DRIVER_TIMEOUT_MS: Final = 60_000
 _BACKOFF_MS: Final = "20"
-"""Also how long metadata stay new enough: a batch asks for them again, and should not wait for it."""
+"""The backoff is also the least age at which metadata are updated, and a batch should not wait for that."""
 _PROBE: Final = "barnabas-spark-sink-probe"
 
 
-class Keeping(NamedTuple):
-    """How long brokers keep a transaction that a task has left open: for ever, or for this long."""
+class TransactionTimeout(NamedTuple):
+    """The time after which brokers abort a task's open transaction; none with two-phase commit."""
 
     two_phase: bool
     timeout_ms: int
 
     def settings(self) -> dict[str, str]:
-        """For a task's producer."""
+        """Returns the settings of a task's producer."""
         if self.two_phase:
             return {"transaction.two.phase.commit.enable": "true"}
         return {"transaction.timeout.ms": str(self.timeout_ms)}
 
 
-def keeping(client: Mapping[str, str]) -> Keeping:
-    """The best that the brokers allow; a warning tells what is missing."""
+def find_transaction_timeout(client: Mapping[str, str]) -> TransactionTimeout:
+    """Returns two-phase commit if the brokers allow it, otherwise the longest timeout, with a warning in the log."""
     if "transaction.timeout.ms" in client:
-        return Keeping(False, int(client["transaction.timeout.ms"]))
+        return TransactionTimeout(False, int(client["transaction.timeout.ms"]))
     probe = {**client, "transactional.id": _PROBE, "transaction.two.phase.commit.enable": "true"}
     try:
         with Producer(probe) as producer:
             producer.init_transactions()
-        return Keeping(True, 0)
+        return TransactionTimeout(True, 0)
     except (TransactionalIdAuthorizationFailed, UnsupportedVersion):
-        timeout_ms = _longest_timeout_ms(client)
+        timeout_ms = _max_timeout_ms(client)
         _log.warning(
-            "the brokers end open transactions after %d s (transaction.max.timeout.ms): if a query is away for longer"
+            "the brokers end open transactions after %d s (transaction.max.timeout.ms): if a query stops for longer"
             " between deciding about a batch and ending its transactions, rows of the batch are lost, and the query"
-            " says so when it goes on. With transaction.two.phase.commit.enable=true on the brokers nothing is lost",
+            " fails with the reason when it goes on. With transaction.two.phase.commit.enable=true on the brokers"
+            " nothing is lost",
             timeout_ms // 1000,
         )
-        return Keeping(False, timeout_ms)
+        return TransactionTimeout(False, timeout_ms)
 
 
-def _longest_timeout_ms(client: Mapping[str, str]) -> int:
+def _max_timeout_ms(client: Mapping[str, str]) -> int:
     with _admin(client) as admin:
-        return _least(admin, "transaction.max.timeout.ms", _MAX_TIMEOUT_MS)
+        return _smallest_setting(admin, "transaction.max.timeout.ms", _MAX_TIMEOUT_MS)
 
 
-def _least(admin: Admin, name: str, usual: int) -> int:
-    """Of a setting, among the brokers'; `usual` where they do not tell."""
+def _smallest_setting(admin: Admin, name: str, default: int) -> int:
+    """Returns the smallest value of a setting among the brokers, or the default if they do not answer."""
     try:
         brokers = [("broker", str(node_id)) for node_id in admin.describe_cluster().brokers]
-        found = admin.describe_configs(brokers, keys=[name]).values()
-        return min(int(entries[name].value or usual) for entries in found if name in entries)
+        configs = admin.describe_configs(brokers, keys=[name]).values()
+        return min(int(entries[name].value or default) for entries in configs if name in entries)
     except (BarnabasError, ValueError) as error:
-        _log.warning("%s cannot be asked for (%s): %d is used", name, error, usual)
-        return usual
+        _log.warning("%s cannot be read from the brokers (%s): %d is used", name, error, default)
+        return default
 
 
 def _admin(client: Mapping[str, str]) -> Admin:
@@ -119,15 +127,17 @@ def _admin(client: Mapping[str, str]) -> Admin:
 
 
 def open_transactions(admin: Admin, writer: str, known: frozenset[str] = frozenset()) -> list[Transaction]:
-    """Those of the writer's tasks, but for `known`."""
+    """Returns the open transactions of the writer's tasks, except those with `known` ids."""
     return [
-        Transaction(found.transactional_id, found.producer_id, found.producer_epoch)
-        for found in _open_ones(admin, writer, known)
+        Transaction(each.transactional_id, each.producer_id, each.producer_epoch)
+        for each in _describe_open_transactions(admin, writer, known)
     ]
 
 
-def _open_ones(admin: Admin, writer: str, known: frozenset[str] = frozenset()) -> list[TransactionDescription]:
-    prefix, me = f"{writer}/", driver_id(writer)
+def _describe_open_transactions(
+    admin: Admin, writer: str, known: frozenset[str] = frozenset()
+) -> list[TransactionDescription]:
+    prefix, excluded = f"{writer}/", {*known, driver_id(writer)}
     try:
         listed = admin.list_transactions(states=["Ongoing"], pattern=re.escape(prefix) + ".*")
     except ItemsFailed as error:
@@ -135,35 +145,37 @@ def _open_ones(admin: Admin, writer: str, known: frozenset[str] = frozenset()) -
             raise
         listed = admin.list_transactions(states=["Ongoing"])
     ids = [
-        found.transactional_id
-        for found in listed
-        if found.transactional_id.startswith(prefix) and found.transactional_id not in {*known, me}
+        each.transactional_id
+        for each in listed
+        if each.transactional_id.startswith(prefix) and each.transactional_id not in excluded
     ]
     if not ids:
         return []
-    return [found for found in admin.describe_transactions(ids).values() if found.state == "Ongoing"]
+    return [each for each in admin.describe_transactions(ids).values() if each.state == "Ongoing"]
 
 
 class SinkCluster:
-    """A writer's driver at its brokers. Close it."""
+    """Executes a driver's steps with a producer and an admin client, until it is closed."""
 
     def __init__(self, client: Mapping[str, str], writer: str, topic: str | None) -> None:
-        """`client` as a task's producer has it. `topic` is where decisions are noted; if None, at the topic of the last
-        one, or of `note_at`."""
+        """Takes the settings of a task's producer. Decisions are committed at partitions of `topic`; if it is None, at
+        the topic of the last decision, or at one of the batch's topics (`choose_decision_topic`)."""
         self.writer = writer
-        self.note_at = topic
-        self._anywhere = topic is None
+        self.decision_topic = topic
+        self._topic_may_change = topic is None
         self._latest: Decision | None = None
-        self._noted_at = ""
+        self._latest_topic = ""
         self.admin = _admin(client)
         self._settings = {"client.id": "barnabas-spark-sink", **client, "transactional.id": driver_id(writer)}
-        # a driver's own transaction is short: nobody is to wait for long behind one that was killed in it
+        # a driver's own transaction is short; when the driver is killed in it, others must not wait for long
         self._settings.pop("transaction.two.phase.commit.enable", None)
         if "transaction.timeout.ms" in client:
-            self._settings["transaction.timeout.ms"] = str(min(int(client["transaction.timeout.ms"]), _OWN_TIMEOUT_MS))
+            self._settings["transaction.timeout.ms"] = str(
+                min(int(client["transaction.timeout.ms"]), _DRIVER_TIMEOUT_MS)
+            )
         self._producer: Producer | None = None
-        self._driver_is: PreparedTransaction | None = None
-        self._pool = ThreadPoolExecutor(_AT_ONCE_MAX, thread_name_prefix="barnabas-sink")
+        self._driver_epoch: PreparedTransaction | None = None
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="barnabas-sink")
 
     def close(self) -> None:
         self._pool.shutdown()
@@ -172,7 +184,7 @@ class SinkCluster:
             self._producer.close(0)
 
     def run(self, steps: Generator[Step, Any, T]) -> T:
-        """All steps to the end. Raises what they raise."""
+        """Executes all steps and returns their result. Raises their errors."""
         answer: Any = None
         while True:
             try:
@@ -180,33 +192,33 @@ class SinkCluster:
             except StopIteration as ended:
                 result: T = ended.value
                 return result
-            answer = self.take(step)
+            answer = self.execute(step)
 
-    def take(self, step: Step) -> Any:
+    def execute(self, step: Step) -> Any:
         match step:
-            case Glance():
-                return self.decision(final=False)
+            case PeekDecision():
+                return self.decision(stable=False)
             case TakeOver():
                 self.take_over()
             case ReadDecision():
                 return self.decision()
-            case ListOpen(known):
+            case ListOpenTransactions(known):
                 return open_transactions(self.admin, self.writer, known)
-            case StillOpen(transactions):
-                return self._still_open(transactions)
-            case Decide(decision):
+            case FilterOpenTransactions(transactions):
+                return self._filter_open(transactions)
+            case WriteDecision(decision):
                 self._decide(decision)
-            case End(commits, aborts):
+            case EndTransactions(commits, aborts):
                 self._end(commits, aborts)
         return None
 
     def take_over(self, continuing: PreparedTransaction | None = None) -> PreparedTransaction:
-        """Who the driver is now. `continuing`: who it was when the write began; Superseded if another came since."""
+        """Returns the driver's new producer epoch. If the epoch to continue is not the last one, raises Superseded."""
         try:
             return self._take_over(continuing)
         except InvalidTransactionTimeout:
-            longest = _least(self.admin, "transaction.max.timeout.ms", _MAX_TIMEOUT_MS)
-            self._settings["transaction.timeout.ms"] = str(min(longest, _OWN_TIMEOUT_MS))
+            timeout_ms = _smallest_setting(self.admin, "transaction.max.timeout.ms", _MAX_TIMEOUT_MS)
+            self._settings["transaction.timeout.ms"] = str(min(timeout_ms, _DRIVER_TIMEOUT_MS))
             return self._take_over(continuing)
 
     def _take_over(self, continuing: PreparedTransaction | None) -> PreparedTransaction:
@@ -217,78 +229,77 @@ class SinkCluster:
             self._producer.init_transactions(continuing=continuing)
         except (ProducerFenced, InvalidProducerEpoch) as error:
             raise self._superseded() from error
-        found = self._producer.metrics()
-        self._driver_is = PreparedTransaction(found["producer_id"], found["producer_epoch"])
-        return self._driver_is
+        metrics = self._producer.metrics()
+        self._driver_epoch = PreparedTransaction(metrics["producer_id"], metrics["producer_epoch"])
+        return self._driver_epoch
 
-    def finds_place(self, topics: Sequence[str]) -> bool:
-        """Whether there is a topic to note a decision at: that of the writer, one that has got rows, or that of the
-        last decision. Without any there is nothing to decide."""
-        if self.note_at is None and topics:
-            self.note_at = topics[0]
-        if self.note_at is None:
+    def choose_decision_topic(self, topics: Sequence[str]) -> bool:
+        """Chooses the topic at which the decision is committed: the writer's, one with rows of the batch, or that of
+        the last decision. Returns whether there is one; without a topic there is nothing to decide."""
+        if self.decision_topic is None and topics:
+            self.decision_topic = topics[0]
+        if self.decision_topic is None:
             self.decision()
-        return self.note_at is not None
+        return self.decision_topic is not None
 
-    def decision(self, *, final: bool = True) -> Decision | None:
-        """The latest; unless it is `final`, one may be under way."""
-        offsets = self.admin.list_group_offsets(group_of(self.writer), require_stable=final)
+    def decision(self, *, stable: bool = True) -> Decision | None:
+        """Returns the latest decision; unless it is `stable`, a newer one may be in an open transaction."""
+        offsets = self.admin.list_group_offsets(group_of(self.writer), require_stable=stable)
         if offsets:
-            self._noted_at = place_of(offsets)
-            if self._anywhere:
-                self.note_at = self._noted_at
-        self._latest = read_decision(offsets, f"{self.writer}/")
+            self._latest_topic = topic_of_decision(offsets)
+            if self._topic_may_change:
+                self.decision_topic = self._latest_topic
+        self._latest = decode_decision(offsets, f"{self.writer}/")
         return self._latest
 
-    def decisions_kept_ms(self) -> int:
-        """How long brokers keep offsets of a group that has no members."""
-        return 60_000 * _least(self.admin, "offsets.retention.minutes", _RETENTION_MINUTES)
+    def offsets_retention_ms(self) -> int:
+        """Returns the time for which brokers keep the offsets of a group without members."""
+        return 60_000 * _smallest_setting(self.admin, "offsets.retention.minutes", _RETENTION_MINUTES)
 
-    def _still_open(self, transactions: Sequence[Transaction]) -> list[Transaction]:
+    def _filter_open(self, transactions: Sequence[Transaction]) -> list[Transaction]:
         if not transactions:
             return []
         try:
-            found = self.admin.describe_transactions([each.transactional_id for each in transactions])
+            descriptions = self.admin.describe_transactions([each.transactional_id for each in transactions])
         except ItemsFailed as error:
             if not error.only(TransactionalIdNotFound):
                 raise
-            found = error.succeeded
-        there = {
+            descriptions = error.succeeded
+        still_open = {
             Transaction(name, each.producer_id, each.producer_epoch)
-            for name, each in found.items()
+            for name, each in descriptions.items()
             if each.state == "Ongoing"
         }
-        return [each for each in transactions if each in there]
+        return [each for each in transactions if each in still_open]
 
     def _decide(self, decision: Decision) -> None:
-        assert self._producer is not None, "a driver takes over first"
-        topic = self._place_of(decision)
+        assert self._producer is not None, "a driver takes over before it decides"
+        topic = self._topic_for(decision)
         if topic is None:
-            self.take_over(self._driver_is)  # as writing it would, it fails if another driver has come since
+            self.take_over(self._driver_epoch)  # raises Superseded if another driver has taken over, as writing would
             return
         count = len(self._producer.partitions_for(topic))
-        notes = notes_of(decision, f"{self.writer}/{decision.run}/", topic, count)
+        offsets = encode_decision(decision, f"{self.writer}/{decision.run}/", topic, count)
         try:
             with self._producer.transaction():
-                self._producer.send_offsets_to_transaction(notes, group_of(self.writer))
+                self._producer.send_offsets_to_transaction(offsets, group_of(self.writer))
         except (ProducerFenced, InvalidProducerEpoch) as error:
             raise self._superseded() from error
 
-    def _place_of(self, decision: Decision) -> str | None:
-        """None: there is no topic for it any more, and nobody who would write there."""
-        again = self._latest is not None and self._latest.batch == decision.batch
-        # noted at two topics it could not be read, and option topic may be another now
-        place = self._noted_at if again else self.note_at
-        if NOBODY not in decision.drivers[-1:]:
-            assert place is not None, "a batch with rows has a topic"
-            return place
-        there = {view.name for view in self.admin.list_topics()}
-        places = [place]
-        if not again:
-            places += [
-                partition.topic for found in _open_ones(self.admin, self.writer) for partition in found.partitions
-            ]
-        return next((topic for topic in places if topic in there), None)
+    def _topic_for(self, decision: Decision) -> str | None:
+        """Returns the topic at which a decision is committed; None for one of `NO_RUN` whose topics were deleted."""
+        is_repeat = self._latest is not None and self._latest.batch == decision.batch
+        # a repeat stays at its topic, although option topic may have changed: parts at two topics could not be read
+        topic = self._latest_topic if is_repeat else self.decision_topic
+        if NO_RUN not in decision.drivers[-1:]:
+            assert topic is not None, "a batch with rows has a topic"
+            return topic
+        existing = {view.name for view in self.admin.list_topics()}
+        candidates = [topic]
+        if not is_repeat:
+            transactions = _describe_open_transactions(self.admin, self.writer)
+            candidates += [partition.topic for each in transactions for partition in each.partitions]
+        return next((name for name in candidates if name in existing), None)
 
     def _superseded(self) -> Superseded:
         return Superseded(
@@ -296,10 +307,10 @@ class SinkCluster:
             " txnAppId; let one of them run"
         )
 
-    # --- ends -------------------------------------------------------------------------------------------------------
+    # --- ends of transactions -----------------------------------------------------------------------------------------
 
     def _end(self, commits: Sequence[Transaction], aborts: Sequence[Transaction]) -> None:
-        """All at once. Raises Lost when one that is decided has ended otherwise."""
+        """Ends the transactions concurrently. Raises Lost if a decided one was aborted."""
         jobs: list[Callable[[], None]] = [
             *(partial(self._commit, each) for each in commits),
             *(partial(self._abort, each) for each in aborts),
@@ -312,25 +323,25 @@ class SinkCluster:
 
     def _commit(self, transaction: Transaction) -> None:
         try:
-            self._until_answered(transaction, committed=True)
-        except _OVER as error:
+            self._end_transaction(transaction, committed=True)
+        except _ENDED_OTHERWISE as error:
             raise Lost(
                 f"transaction {transaction.transactional_id} (producer {transaction.producer_id}) is decided, but"
                 f" cannot be committed: {error}. If it was open for longer than the brokers allow"
-                " (transaction.max.timeout.ms), or somebody has aborted it, its rows are lost: write them again from"
+                " (transaction.max.timeout.ms), or if it was aborted by hand, its rows are lost: write them again from"
                 " the source. If another driver has finished the batch, start this one again"
             ) from error
 
     def _abort(self, transaction: Transaction) -> None:
         try:
-            self._until_answered(transaction, committed=False)
-        except _OVER:
-            return  # it has ended
-        _log.info("aborted %s, which a task that does not count had left open", transaction.transactional_id)
+            self._end_transaction(transaction, committed=False)
+        except _ENDED_OTHERWISE:
+            return
+        _log.info("aborted transaction %s, which is not part of a committed batch", transaction.transactional_id)
 
-    def _until_answered(self, transaction: Transaction, *, committed: bool) -> None:
-        """A coordinator that is away comes back; what is decided can wait."""
-        give_up_at = time.monotonic() + _PATIENCE_S
+    def _end_transaction(self, transaction: Transaction, *, committed: bool) -> None:
+        """Retries while the transaction coordinator does not answer: the decision stands in the meantime."""
+        give_up_at = time.monotonic() + _END_TIMEOUT_S
         while True:
             try:
                 self.admin.end_transaction(
@@ -343,17 +354,17 @@ class SinkCluster:
             except OperationTimedOut as error:
                 if time.monotonic() > give_up_at:
                     raise
-                _log.warning("%s; the batch is decided, this goes on", error)
+                _log.warning("%s; the batch is decided, so its transactions are ended again", error)
 
 
-def end_query(settings: Mapping[str, str] | str, writer: str) -> Ended:
-    """Finish for a query that will not come again: commit what its last batch has decided, abort all else that it has
-    left open. `settings` are the client's, or where the brokers are; `writer` is the query's id, or `txnAppId`. For
-    queries that do not run: one that does is fenced or fails, and what it has not decided yet is aborted.
+def end_query(settings: Mapping[str, str] | str, writer: str) -> EndedTransactions:
+    """Ends the open transactions of a query that will not run again: commits those that its last batch has decided to
+    commit, and aborts the others. `settings` are the client's settings, or the addresses of brokers; `writer` is the
+    query's id, or `txnAppId`. A query that still runs is fenced or fails, and its undecided transactions are aborted.
     """
     client = {"bootstrap.servers": settings} if isinstance(settings, str) else dict(settings)
     cluster = SinkCluster(client, writer, None)
     try:
-        return cluster.run(end_all())
+        return cluster.run(end_all_transactions())
     finally:
         cluster.close()

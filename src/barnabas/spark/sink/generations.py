@@ -1,7 +1,8 @@
-"""Generations of a topic that a query writes: with each full refresh all rows come again, in a later generation.
+"""Finds the first record of a generation in each partition, and commits these offsets for a consumer group.
 
-The header `generation` of a record has the number of its generation. In each partition the numbers never fall, so the
-first record of a generation is found by bisection.
+A full refresh of a query writes all rows again as a new generation of the topic. The header `generation` of a record
+has the number of its generation. Within a partition the numbers never decrease, so a binary search finds the first
+record of a generation.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,22 +22,22 @@ __all__ = ["GENERATION", "switch_generation", "with_header"]
 GENERATION: Final = "generation"
 """The name of the header."""
 _NONE: Final = -1
-"""The generation of records without the header: they are older than all that have it."""
-_LOOK: Final = 100
-"""Offsets that are read at once on the way to a record: end markers and what compaction has removed leave gaps."""
+"""The generation of records without the header, which precedes all others."""
+_OFFSETS_AT_ONCE: Final = 100
+"""The number of offsets that one read covers. Control records and compaction leave offsets without a record."""
 
 
 def with_header(rows: "pyarrow.RecordBatch", name: str, value: bytes) -> "pyarrow.RecordBatch":
-    """Returns the rows of a write with one more header in each, behind those of its column `headers`."""
+    """Returns the rows with a header added to each, after those of the column `headers`."""
     import pyarrow as pa
 
     header = {"key": name, "value": value}
-    given: Iterable[list[Mapping[str, object]] | None] = [None] * rows.num_rows
+    headers: Iterable[list[Mapping[str, object]] | None] = [None] * rows.num_rows
     if "headers" in rows.schema.names:
-        given = rows.column("headers").to_pylist()
+        headers = rows.column("headers").to_pylist()
         rows = rows.drop_columns(["headers"])
-    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    return rows.append_column("headers", pa.array([[*(each or ()), header] for each in given], kind))
+    arrow_type = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    return rows.append_column("headers", pa.array([[*(each or ()), header] for each in headers], arrow_type))
 
 
 def switch_generation(
@@ -47,12 +48,13 @@ def switch_generation(
     generation: int | None = None,
     timeout: float = 60.0,
 ) -> dict[TopicPartition, int]:
-    """Commits for a consumer group, in each partition, the offset of the first record of a generation (by default the
-    newest one that the topics have) or of a later one, and returns these offsets.
+    """Commits for a consumer group, in each partition, the offset of the first record of a generation or a later one,
+    and returns these offsets. The default generation is the newest one of the topics.
 
-    `settings`: the client's, or the addresses of brokers. The group must have no members. `timeout`: the seconds that a
-    read may wait for a record. Partitions without such records get their end. Raises UsageError where no record has the
-    header, ItemsFailed where the group has members (UnknownMemberId), TopicNotFound, OperationTimedOut.
+    `settings` are the client's settings, or the addresses of brokers. The group must have no members. A read waits up
+    to `timeout` seconds for a record. The committed offset is the partition's end if it has no record of the
+    generation. Raises UsageError if no record has the header, ItemsFailed if the group has members (UnknownMemberId),
+    TopicNotFound, OperationTimedOut.
     """
     from barnabas.client.admin.front import Admin
     from barnabas.client.partition_reader import PartitionReader
@@ -60,24 +62,25 @@ def switch_generation(
     client = {"bootstrap.servers": settings} if isinstance(settings, str) else dict(settings)
     names = [topics] if isinstance(topics, str) else list(topics)
     with Admin(client) as admin, closing(PartitionReader(client)) as reader:
-        found = {
-            TopicPartition(view.name, number): _Log(reader, TopicPartition(view.name, number), timeout)
+        searches = {
+            TopicPartition(view.name, number): _Search(reader, TopicPartition(view.name, number), timeout)
             for view in admin.describe_topics(names).values()
             for number in view.partitions
         }
-        wanted = max((log.newest() for log in found.values()), default=_NONE) if generation is None else generation
-        if wanted == _NONE:
+        if generation is None:
+            generation = max((search.newest() for search in searches.values()), default=_NONE)
+        if generation == _NONE:
             raise UsageError(
-                f"no record of {', '.join(names)} has a header {GENERATION}: write them with option generation, or say"
-                " where the group is to go on by `barnabas groups reset-offsets`"
+                f"no record of {', '.join(names)} has a header {GENERATION}: write them with option generation, or set"
+                " the group's offsets by `barnabas groups reset-offsets`"
             )
-        offsets = {partition: log.first_of(wanted) for partition, log in found.items()}
+        offsets = {partition: search.first_offset(generation) for partition, search in searches.items()}
         admin.alter_group_offsets(group_id, dict(offsets.items()))
     return offsets
 
 
-class _Log:
-    """A partition whose records are looked at one by one."""
+class _Search:
+    """Searches the records of a partition for a generation."""
 
     def __init__(self, reader: "PartitionReader", partition: TopicPartition, timeout: float) -> None:
         self._reader = reader
@@ -90,36 +93,36 @@ class _Log:
         step, begin = 1, self._end
         while begin > self._start:
             begin = max(begin - step, self._start)
-            found = self._records(begin, min(begin + step, self._end))
-            if found:
-                return found[-1][1]
+            records = self._read(begin, min(begin + step, self._end))
+            if records:
+                return records[-1][1]
             step *= 2
         return _NONE
 
-    def first_of(self, generation: int) -> int:
+    def first_offset(self, generation: int) -> int:
         """Returns the offset of the first record of this generation or a later one; the end if there is none."""
         low, high = self._start, self._end
         while low < high:
             middle = (low + high) // 2
-            at = self._next(middle, high)
-            if at is None or at[1] >= generation:
+            record = self._next(middle, high)
+            if record is None or record[1] >= generation:
                 high = middle
             else:
-                low = at[0] + 1
+                low = record[0] + 1
         following = self._next(low, self._end)
         return self._end if following is None else following[0]
 
     def _next(self, begin: int, end: int) -> tuple[int, int] | None:
         """Returns offset and generation of the first record from `begin` on; None if there is none before `end`."""
         while begin < end:
-            found = self._records(begin, min(begin + _LOOK, end))
-            if found:
-                return found[0]
-            begin += _LOOK
+            records = self._read(begin, min(begin + _OFFSETS_AT_ONCE, end))
+            if records:
+                return records[0]
+            begin += _OFFSETS_AT_ONCE
         return None
 
-    def _records(self, begin: int, end: int) -> list[tuple[int, int]]:
-        """Returns offsets and generations."""
+    def _read(self, begin: int, end: int) -> list[tuple[int, int]]:
+        """Returns the offsets and generations of the records from `begin` to `end`."""
         return [
             (offset, _generation_of(headers))
             for batch in self._reader.read(self._partition, begin, end, headers=True, timeout=self._timeout)

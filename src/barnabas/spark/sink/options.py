@@ -1,5 +1,4 @@
-"""What a write asks for, out of Spark's options. Pure: whatever is wrong is a UsageError that names the option, the
-rule and the way out."""
+"""Parses the options of a write. A UsageError names the option, the rule and the remedy."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -23,24 +22,24 @@ _REFUSED: Final = {
     "interceptor.classes": "they could change records",
     "partitioner.class": "give a column partition instead",
 }
-"""Settings of the client that a query must not change."""
-_NEEDED: Final = ("acks", "enable.idempotence", "retries", "max.in.flight.requests.per.connection")
-"""Settings that can rule transactions out."""
+"""Producer settings that a query must not change, with the reasons."""
+_RESTRICTED: Final = ("acks", "enable.idempotence", "retries", "max.in.flight.requests.per.connection")
+"""Producer settings whose values may make transactions impossible."""
 
 
 class SinkOptions(NamedTuple):
-    """All of a write's options."""
+    """The options of a write."""
 
     client: Mapping[str, str]
-    """Settings of the producer under Kafka's names, checked."""
+    """The producer's settings under Kafka's names."""
     topic: str | None
     two_phase: bool
     app_id: str | None
     version: int
     checkpoint: str | None
-    """Where a stream's checkpoint is, if an option says so."""
+    """The location of a stream's checkpoint, if an option names it."""
     generation: int | None
-    """What the records' header says of the refresh that they are of."""
+    """The number that each record gets in the header `generation`."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> "SinkOptions":
@@ -48,8 +47,8 @@ class SinkOptions(NamedTuple):
         check_names(options)
         given = {name.lower(): value for name, value in options.items()}
         two_phase = parse_choice(given, "exactlyOnce", _MODES) == TWO_PHASE
-        app_id, version = _writer(given, streaming=streaming, two_phase=two_phase)
-        client = _client(given, two_phase=two_phase)
+        app_id, version = _app_id_and_version(given, streaming=streaming, two_phase=two_phase)
+        client = _producer_settings(given, two_phase=two_phase)
         generation = parse_count(given["generation"], "generation", least=0) if "generation" in given else None
         return cls(client, _topic(given), two_phase, app_id, version, given.get("checkpointlocation"), generation)
 
@@ -63,13 +62,15 @@ def _topic(given: Mapping[str, str]) -> str | None:
     return topic
 
 
-def _writer(given: Mapping[str, str], *, streaming: bool, two_phase: bool) -> tuple[str | None, int]:
+def _app_id_and_version(given: Mapping[str, str], *, streaming: bool, two_phase: bool) -> tuple[str | None, int]:
     app_id, version = given.get("txnappid"), given.get("txnversion")
     if app_id is None and version is None:
         return None, 0
     if app_id is None or version is None:
         have, want = ("txnAppId", "txnVersion") if version is None else ("txnVersion", "txnAppId")
-        raise UsageError(f"option {have} is given without {want}; they go together: who writes, and what")
+        raise UsageError(
+            f"option {have} is given without {want}; they go together: the writer and the number of its write"
+        )
     if streaming:
         raise UsageError(
             "options txnAppId and txnVersion are for batch writes: a stream is known by its checkpoint; leave them out"
@@ -82,13 +83,13 @@ def _writer(given: Mapping[str, str], *, streaming: bool, two_phase: bool) -> tu
     return app_id, parse_count(version, "txnVersion", least=0)
 
 
-def _client(given: Mapping[str, str], *, two_phase: bool) -> dict[str, str]:
+def _producer_settings(given: Mapping[str, str], *, two_phase: bool) -> dict[str, str]:
     client = client_settings(given)
     for name, reason in _REFUSED.items():
         if name in client:
             raise UsageError(f"option {KAFKA}{name} cannot be used: {reason}")
-    readers = set(ConsumerSettings.definitions.names()) - set(ProducerSettings.definitions.names())
-    client = {name: value for name, value in client.items() if name not in readers}
+    consumer_only = set(ConsumerSettings.definitions.names()) - set(ProducerSettings.definitions.names())
+    client = {name: value for name, value in client.items() if name not in consumer_only}
     try:
         ProducerSettings(client)
     except UsageError as error:
@@ -102,8 +103,8 @@ def _check_transactions(client: Mapping[str, str]) -> None:
     try:
         ProducerSettings({**client, "transactional.id": "any"})
     except UsageError as error:
-        which = ", ".join(KAFKA + name for name in _NEEDED if name in client)
+        names = ", ".join(KAFKA + name for name in _RESTRICTED if name in client)
         raise UsageError(
-            f"option exactlyOnce=two-phase needs transactions, which {which} rules out ({error}); leave that out, or"
+            f"option exactlyOnce=two-phase needs transactions, which {names} rules out ({error}); leave it out, or"
             " set exactlyOnce=none"
         ) from None

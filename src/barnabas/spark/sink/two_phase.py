@@ -1,58 +1,62 @@
-"""How a batch of several tasks becomes visible exactly once, whoever dies when. Without a broker and without Spark.
+"""The protocol that makes a batch of several tasks visible exactly once, even if tasks and drivers die at any time. The
+module neither knows Spark nor sends requests.
 
-Each task writes in a transaction of its own, under an id that no other run or live task has, and leaves it open. The
-driver then decides: in a transaction under the writer's own id, which fences every other driver of the writer, it
-commits the batch's number with the list of those transactions as offsets of a group. From there on the batch is
-committed; ending the transactions can be repeated by whoever comes next. What is open and not on the list is aborted.
+Each task writes in a transaction of its own and leaves it open. No other run and no other live task has its
+transactional id. The driver then decides: in a transaction under the writer's own id, which fences all other drivers of
+the writer, it commits the batch's number and the list of the tasks' transactions as offsets of a consumer group. From
+then on the batch is committed. Any later driver can end the transactions again. Open transactions that are not on the
+list are aborted.
 
-What may be aborted is looked up *before* the decision is written. Only then does the decision, which a fenced driver
-cannot write, prove that no successor had gone on by then: a driver that is paused later must never abort what its
-successor has decided. A successor that finds the batch decided writes the same decision again, for the same reason.
+The driver lists the transactions to abort *before* it writes the decision. A fenced driver cannot write, so the
+decision proves that no successor had begun by then. Otherwise a driver that was paused could abort transactions that
+its successor has decided to commit. For the same reason a successor that finds the batch decided writes the decision
+again.
 
-What it finds open then may be the next batch already, of a run that has read in the checkpoint that this one is done
-and has not taken over yet. So whoever is aborted is named among the drivers, and finds out that its time is over. When
-a batch is decided for the first time, there can be no such run.
+The open transactions that such a successor finds may already belong to the next batch: another run may have read in the
+checkpoint that this batch is done, and not have taken over yet. So the decision names the runs whose transactions are
+aborted, which tells their drivers that they are superseded. Before the first decision about a batch there is no such
+run.
 
-What tasks have written may be gone before it is decided, where transactions have a timeout. The batch can be repeated
-then; once decided, it could neither be committed nor repeated. So a driver asks for its transactions just before it
-decides about a batch for the first time.
+If transactions have a timeout, brokers may abort them before the decision. Before a decision the batch can be repeated,
+after it no longer. So a driver checks its transactions just before it decides about a batch for the first time.
 
-A driver that was taken over must not take over again: it could not know what its successor has begun since. One that
-keeps its epoch is fenced; one whose process is gone, and that asks for an epoch anew, finds out by the decision, which
-names all drivers that have written it: if it is among them and not the last, its time is over.
+A superseded driver must not take over again: it could not know which transactions its successor has begun. A driver
+that keeps its epoch is fenced. A driver whose process was restarted, and which asks for a new epoch, reads the names in
+the decision: if its own name is there and not the last, it is superseded.
 
-Taking over fences whoever is at it. So who begins looks first whether it is late: a query that was started from an old
-checkpoint is refused without harm to the one that goes on. What it finds then may be older than what is decided, so it
-is good for a refusal only; all else goes by what is read after taking over.
+A driver that takes over fences the driver before it. So it first checks whether it is late: a query that was started
+from an old checkpoint is refused without harm to the running one. This check may read an outdated decision, so it only
+serves to refuse; all else follows from the decision that is read after taking over.
 
-A step asks for something by yielding it, and is sent the answer: the model in the tests plays all orders of it.
+The protocol is a generator of steps: it yields a request and is sent the answer. A model in the tests plays the steps
+in all orders.
 """
 
 from collections.abc import Generator, Sequence
 from typing import Any, Final, NamedTuple
 
 from barnabas.errors import BarnabasError
-from barnabas.spark.sink.decision import NOBODY, NOTHING, Decision, Transaction
+from barnabas.spark.sink.decision import NO_BATCH, NO_RUN, Decision, Transaction
 
 __all__ = [
     "Commit",
-    "Decide",
-    "End",
-    "Ended",
+    "EndTransactions",
+    "EndedTransactions",
     "Expired",
+    "FilterOpenTransactions",
     "Forgotten",
-    "Glance",
-    "ListOpen",
+    "ListOpenTransactions",
     "Lost",
+    "PeekDecision",
     "ReadDecision",
     "RolledBack",
     "Step",
-    "StillOpen",
     "Superseded",
     "TakeOver",
+    "WriteDecision",
     "commit",
     "driver_id",
-    "end_all",
+    "end_all_transactions",
     "group_of",
     "refusal",
     "task_id",
@@ -60,7 +64,7 @@ __all__ = [
 
 
 class RolledBack(BarnabasError):
-    """The writer has gone further than whoever asks it to write believes."""
+    """The writer has committed a later batch, or other rows of the batch."""
 
 
 class Superseded(BarnabasError):
@@ -68,61 +72,75 @@ class Superseded(BarnabasError):
 
 
 class Expired(Superseded):
-    """What tasks have written was aborted before it was decided."""
+    """A task's transaction was aborted before the decision."""
 
 
 class Forgotten(BarnabasError):
-    """Nobody knows any more whether a batch was committed."""
+    """The brokers may have deleted the decision, so whether the batch was committed is unknown."""
 
 
 class Lost(BarnabasError):
     """A decided transaction cannot be committed any more."""
 
 
-class Glance(NamedTuple):
-    """Answer: a Decision that was the latest at some time, or None; at once."""
+class PeekDecision(NamedTuple):
+    """Asks for a recent decision without waiting for open transactions. The answer is a Decision, perhaps outdated, or
+    None."""
 
 
 class TakeOver(NamedTuple):
-    """Become the only driver of the writer. Answer: None."""
+    """Makes this driver the writer's only one. The answer is None."""
 
 
 class ReadDecision(NamedTuple):
-    """Answer: the latest Decision, or None; not before every transaction that may still change it has ended."""
+    """Asks for the latest decision, once all transactions that may change it have ended. The answer is a Decision or
+    None."""
 
 
-class ListOpen(NamedTuple):
-    """Answer: the writer's open transactions, as a list, but for the driver's own and these."""
+class ListOpenTransactions(NamedTuple):
+    """Asks for the open transactions of the writer's tasks, except those with `known` ids. The answer is a list."""
 
     known: frozenset[str]
 
 
-class StillOpen(NamedTuple):
-    """Answer: those of these that are open yet, as their tasks have left them."""
+class FilterOpenTransactions(NamedTuple):
+    """Asks which of the transactions are still open. The answer is a list."""
 
     transactions: Sequence[Transaction]
 
 
-class Decide(NamedTuple):
-    """Write it, unless another driver has taken over: that is an error. Answer: None. One of `NOBODY` is not written
-    where its topics are gone; that nobody has taken over is found out all the same."""
+class WriteDecision(NamedTuple):
+    """Writes the decision. Fails if another driver has taken over. The answer is None. A decision of `NO_RUN` whose
+    topics were deleted is not written, but fails likewise."""
 
     decision: Decision
 
 
-class End(NamedTuple):
-    """Commit these and abort those; each may have been ended so before. Answer: None."""
+class EndTransactions(NamedTuple):
+    """Commits and aborts transactions, some of which may have ended in the same way before. The answer is None."""
 
     commits: Sequence[Transaction]
     aborts: Sequence[Transaction]
 
 
-Step = Glance | TakeOver | ReadDecision | ListOpen | StillOpen | Decide | End
+Step = (
+    PeekDecision
+    | TakeOver
+    | ReadDecision
+    | ListOpenTransactions
+    | FilterOpenTransactions
+    | WriteDecision
+    | EndTransactions
+)
 Commit = Generator[Step, Any, Decision]
 
 _DRIVER: Final = "driver"
 _DRIVERS_MAX: Final = 16
-_NAME_MAX: Final = 8
+_RUN_PREFIX: Final = 8
+"""The length of the prefix of a run that names its driver."""
+_REMEDY: Final = (
+    "Restore the newest checkpoint, or begin with a new one, and starting offsets that do not repeat what was written"
+)
 
 
 def driver_id(writer: str) -> str:
@@ -130,27 +148,27 @@ def driver_id(writer: str) -> str:
 
 
 def task_id(writer: str, run: str, task: str) -> str:
-    """`task` is what no other live task of the run has (`worker_names`)."""
+    """Returns the transactional id of a task. No other live task of the run has the name `task` (`worker_names`)."""
     return f"{writer}/{run}/{task}"
 
 
 def _run_of(transaction: Transaction) -> str:
-    """As drivers are named."""
-    return transaction.transactional_id.rsplit("/", 2)[1][:_NAME_MAX]
+    """Returns the name of the driver whose run a transaction belongs to."""
+    return transaction.transactional_id.rsplit("/", 2)[1][:_RUN_PREFIX]
 
 
 def group_of(writer: str) -> str:
-    """Whose offsets are the decisions."""
+    """Returns the consumer group whose offsets are the writer's decisions."""
     return f"spark-sink.{writer}"
 
 
 def refusal(
     batch: int, run: str, latest: Decision | None, *, rows: int | None = None, plan: str = ""
 ) -> BarnabasError | None:
-    """Why this run must not write the batch when this was decided at any time before."""
+    """Returns the error if the decision forbids the run to write the batch."""
     if latest is None:
         return None
-    if run[:_NAME_MAX] in latest.drivers[:-1]:
+    if run[:_RUN_PREFIX] in latest.drivers[:-1]:
         return Superseded(
             f"run {run} of this writer was taken over by run {latest.drivers[-1]}...: two queries have the same"
             " checkpoint, or the same txnAppId; let one of them run"
@@ -158,20 +176,17 @@ def refusal(
     if latest.batch > batch:
         return RolledBack(
             f"batch {batch} is to be written, but this writer has committed up to batch {latest.batch}: its checkpoint"
-            " was rolled back (restored from a copy, or two queries have the same one). Restore the newest checkpoint;"
-            " or begin with a new one, and starting offsets that do not repeat what was written"
+            f" was rolled back (restored from a copy, or two queries have the same one). {_REMEDY}"
         )
     if latest.batch == batch and plan and latest.plan and plan != latest.plan:
         return RolledBack(
             f"batch {batch} is committed, and is now to be written with other rows: its checkpoint was rolled back"
-            " by one batch (restored from a copy). Restore the newest checkpoint, or begin with a new one, and"
-            " starting offsets that do not repeat what was written"
+            f" by one batch (restored from a copy). {_REMEDY}"
         )
     if latest.batch == batch and rows is not None and rows != latest.rows:
         return RolledBack(
             f"batch {batch} was committed with {latest.rows} rows, now it has {rows}: its checkpoint was rolled"
-            " back by one batch, or the query gives other rows when it is repeated. Restore the newest checkpoint,"
-            " or begin with a new one, and starting offsets that do not repeat what was written"
+            f" back by one batch, or the query gives other rows when it is repeated. {_REMEDY}"
         )
     return None
 
@@ -185,95 +200,97 @@ def commit(
     plan: str = "",
     overdue: bool = False,
     latest: Decision | None = None,
-    holds: bool = False,
+    has_taken_over: bool = False,
 ) -> Commit:
-    """Decide that the batch is what `written` has, or find out that it was decided before, and end all of it. Returns
-    the decision. Raises RolledBack, Superseded, Expired, Forgotten.
+    """Decides to commit the transactions `written`, unless the batch was decided before, and ends all transactions.
+    Returns the decision. Raises RolledBack, Superseded, Expired, Forgotten.
 
-    A batch that is repeated has the same `plan` as before, where both are known, and as many `rows`. `overdue`: it was
-    planned so long ago that a decision about it may be gone. `holds`: this driver has taken over before, and `latest`
-    is what it has decided since.
+    A batch that is repeated has the same `plan`, if both are known, and the same number of `rows`. A batch is `overdue`
+    if brokers may have deleted the decision about it. If the driver `has_taken_over` before, `latest` is its last
+    decision.
     """
-    if not holds:
-        before = yield Glance()
-        yield from _refused(refusal(batch, run, before, rows=rows, plan=plan), written)
+    if not has_taken_over:
+        peeked = yield PeekDecision()
+        yield from _raise(refusal(batch, run, peeked, rows=rows, plan=plan), written)
         yield TakeOver()
         latest = yield ReadDecision()
-    yield from _refused(refusal(batch, run, latest, rows=rows, plan=plan), written)
-    if overdue and (latest is None or latest.batch == NOTHING):
-        yield End((), written)
+    yield from _raise(refusal(batch, run, latest, rows=rows, plan=plan), written)
+    if overdue and (latest is None or latest.batch == NO_BATCH):
+        yield EndTransactions((), written)
         raise Forgotten(
             f"batch {batch} was planned by an earlier run, longer ago than the brokers keep a group's offsets"
             " (offsets.retention.minutes): whether that run has committed it is not known any more. Look whether the"
             f" topic has its rows. If so, copy commits/{batch - 1} of the checkpoint to commits/{batch}; if not, delete"
             f" offsets/{batch}, and the batch is planned anew"
         )
-    me = run[:_NAME_MAX]
-    decision = Decision(batch, run, tuple(written), (me,), rows or 0, plan)
+    driver = run[:_RUN_PREFIX]
+    decision = Decision(batch, run, tuple(written), (driver,), rows or 0, plan)
     if latest is not None and latest.batch == batch:
         decision = latest
-    known = frozenset(each.transactional_id for each in decision.transactions)
-    left = yield ListOpen(known)
+    aborts = yield ListOpenTransactions(frozenset(each.transactional_id for each in decision.transactions))
     if decision is latest:
-        decision = latest._replace(drivers=_drivers(latest, me, left))
-        left = [each for each in left if _run_of(each) in decision.drivers]
+        decision = latest._replace(drivers=_drivers(latest, driver, aborts))
+        aborts = [each for each in aborts if _run_of(each) in decision.drivers]
     else:
-        yield from _refused(_expired(batch, written, (yield StillOpen(written))), written)
-        decided = [each for each in left if latest is not None and each in latest.transactions]
+        yield from _raise(_expired(batch, written, (yield FilterOpenTransactions(written))), written)
+        decided = [each for each in aborts if latest is not None and each in latest.transactions]
         if decided:
-            # nobody has repeated that batch: the query has no rows for it any more, or was told to leave it out
-            yield End(decided, ())
-            left = [each for each in left if each not in decided]
-    yield Decide(decision)
-    yield End(decision.transactions, left)
+            # the batch before was not repeated: the query has no rows for it any more, or has skipped it
+            yield EndTransactions(decided, ())
+            aborts = [each for each in aborts if each not in decided]
+    yield WriteDecision(decision)
+    yield EndTransactions(decision.transactions, aborts)
     return decision
 
 
-def _drivers(latest: Decision, me: str, left: Sequence[Transaction]) -> tuple[str, ...]:
-    """Who has written the decision, and those of whom something is aborted; if they are too many, that is left to the
-    next batch."""
-    wrote = [driver for driver in latest.drivers if driver != me][1 - _DRIVERS_MAX :]
-    others = dict.fromkeys([*wrote, *(run for run in map(_run_of, left) if run != me)])
-    return (*list(others)[: _DRIVERS_MAX - 1], me)
+def _drivers(latest: Decision, driver: str, aborts: Sequence[Transaction]) -> tuple[str, ...]:
+    """Returns the drivers that have written the decision and those whose transactions are aborted, and `driver` last.
+    If they are too many, the next batch aborts the remaining transactions."""
+    writers = [each for each in latest.drivers if each != driver][1 - _DRIVERS_MAX :]
+    others = dict.fromkeys([*writers, *(run for run in map(_run_of, aborts) if run != driver)])
+    return (*list(others)[: _DRIVERS_MAX - 1], driver)
 
 
-def _refused(late: BarnabasError | None, written: Sequence[Transaction]) -> Generator[Step, Any, None]:
-    if late is not None:
-        yield End((), written)
-        raise late
+def _raise(error: BarnabasError | None, written: Sequence[Transaction]) -> Generator[Step, Any, None]:
+    """Aborts the transactions and raises the error, if there is one."""
+    if error is not None:
+        yield EndTransactions((), written)
+        raise error
 
 
-def _expired(batch: int, written: Sequence[Transaction], there: Sequence[Transaction]) -> Expired | None:
-    gone = [each.transactional_id for each in written if each not in there]
-    if not gone:
+def _expired(batch: int, written: Sequence[Transaction], still_open: Sequence[Transaction]) -> Expired | None:
+    ended = [each.transactional_id for each in written if each not in still_open]
+    if not ended:
         return None
     return Expired(
-        f"batch {batch} is not committed: {len(gone)} of {len(written)} transactions have ended before ({gone[0]} ...)."
-        " Nothing is lost, start the query again. Where a batch takes longer than the brokers keep a transaction open"
-        " (transaction.max.timeout.ms), make it smaller, or allow more, or set transaction.two.phase.commit.enable=true"
-        " on the brokers; else another driver or end_query has aborted it"
+        f"batch {batch} is not committed: {len(ended)} of {len(written)} transactions have ended before ({ended[0]}"
+        " ...). Nothing is lost, start the query again. If a batch takes longer than the brokers keep a transaction"
+        " open (transaction.max.timeout.ms), make it smaller, or allow more, or set"
+        " transaction.two.phase.commit.enable=true on the brokers; otherwise another driver or end_query has aborted it"
     )
 
 
-class Ended(NamedTuple):
-    """What `end_all` has done, by transactional id."""
+class EndedTransactions(NamedTuple):
+    """The transactional ids that `end_all_transactions` has committed and aborted."""
 
     committed: tuple[str, ...]
     aborted: tuple[str, ...]
 
 
-def end_all() -> Generator[Step, Any, Ended]:
-    """Of a writer that does not come again: commit what it has decided, abort all else that it has left open. Whoever
-    is aborted is named, as above, if need be in a decision about nothing."""
+def end_all_transactions() -> Generator[Step, Any, EndedTransactions]:
+    """Ends the open transactions of a writer that does not run again: commits those that it has decided to commit, and
+    aborts the others. The decision then names their drivers as superseded."""
     yield TakeOver()
     latest = yield ReadDecision()
-    left = yield ListOpen(frozenset())
+    open_transactions = yield ListOpenTransactions(frozenset())
     decided = latest.transactions if latest is not None else ()
-    commits = [each for each in left if each in decided]
-    aborts = [each for each in left if each not in decided]
+    commits = [each for each in open_transactions if each in decided]
+    aborts = [each for each in open_transactions if each not in decided]
     if latest is not None or aborts:
-        noted = latest or Decision(NOTHING, NOBODY, ())
-        named = dict.fromkeys([*noted.drivers, *map(_run_of, aborts)])
-        yield Decide(noted._replace(drivers=(*named, NOBODY)[-_DRIVERS_MAX:]))
-    yield End(commits, aborts)
-    return Ended(tuple(each.transactional_id for each in commits), tuple(each.transactional_id for each in aborts))
+        decision = latest or Decision(NO_BATCH, NO_RUN, ())
+        drivers = dict.fromkeys([*decision.drivers, *map(_run_of, aborts)])
+        yield WriteDecision(decision._replace(drivers=(*drivers, NO_RUN)[-_DRIVERS_MAX:]))
+    yield EndTransactions(commits, aborts)
+    return EndedTransactions(
+        tuple(each.transactional_id for each in commits), tuple(each.transactional_id for each in aborts)
+    )

@@ -1,40 +1,40 @@
-"""Transactional ids that no two live tasks share, and not one for each task.
+"""Names tasks for their transactional ids: no two live tasks share a name, and there are few names in all.
 
-Neither partition nor attempt is one: a stage that Spark begins anew, because what was shuffled is gone, counts attempts
-from 0 again while tasks of its first attempt live on, and so does the next batch while a task of the last one is still
-being killed. Whoever of two had an id last would abort what the other has written, even after it was decided. Spark's
-own number of a task is one, but brokers would then keep all ids of a week.
+A transactional id is made of the name of a worker process and a number that goes up with each task. A worker process
+runs one task at a time. The numbers begin again with each batch, when all transactions of the batch before have ended.
 
-A worker process does one task at a time, so ids are the process's: its name, and a number that goes up with each task
-and begins anew with the next batch. That begins when all of the batch before has ended.
+Spark's partition and attempt numbers would not do. When Spark repeats a stage because shuffled data are lost, attempts
+count from 0 again while tasks of the first attempt still run. The next batch may also begin while a task of the last
+one is still being killed. Of two tasks with the same id, the later one would abort the transaction of the earlier one,
+even after the decision. Spark's task id is unique, but brokers would keep the ids of a week
+(transactional.id.expiration.ms).
 
-Brokers keep an id for a week (transactional.id.expiration.ms). A run with the same workers all the time has as many ids
-as one batch had tasks for each of them at most. But a worker that is new has new ids: Spark ends idle ones after a
-minute, so a query whose batches are further apart takes one for each worker and batch, and one without
-spark.python.worker.reuse one for each task.
+With workers that stay, a run uses at most as many ids for each worker as one batch has tasks. A new worker uses new
+ids. Spark stops idle workers after a minute, so a query with batches further apart uses an id for each worker and
+batch, and a query without spark.python.worker.reuse an id for each task.
 """
 
 import os
 import secrets
 from typing import Final, NamedTuple
 
-__all__ = ["WorkerNames", "WriteName", "next_in_this_process"]
+__all__ = ["WorkerNames", "WriteName", "next_task_name"]
 
-_WRITES_MAX: Final = 64
-"""Runs of queries that one process remembers."""
+_RUNS_MAX: Final = 64
+"""The number of runs of queries that one process remembers."""
 _NAME_BYTES: Final = 6
 
 
 class WriteName(NamedTuple):
-    """Which batch of which run of which writer."""
+    """Identifies a batch of a run of a writer."""
 
     writer: str
     run: str
     batch: int
 
 
-class _Used:
-    """What a run has of a process: a name of its own, and how many tasks of its newest batch."""
+class _WorkerName:
+    """The name of this process in a run, and the number of tasks of the run's newest batch."""
 
     def __init__(self, batch: int) -> None:
         self.name = secrets.token_urlsafe(_NAME_BYTES)
@@ -43,33 +43,33 @@ class _Used:
 
 
 class WorkerNames:
-    """Those of one process."""
+    """Holds the names that one process has in its runs."""
 
     def __init__(self) -> None:
-        self._used: dict[tuple[str, str], _Used] = {}
+        self._names: dict[tuple[str, str], _WorkerName] = {}
 
     def next(self, write: WriteName) -> str:
-        """For one more task of the write: what no other task has, but for those of batches before."""
+        """Returns a name for one more task of the write. Only tasks of earlier batches may have had the name."""
         key = write.writer, write.run
-        used = self._used.pop(key, None) or _Used(write.batch)
-        while len(self._used) >= _WRITES_MAX:
-            self._used.pop(next(iter(self._used)))  # should it come again, it has another name
-        self._used[key] = used
-        if write.batch > used.batch:  # a task of an older batch is one that is late, and must not be in the way
-            used.batch, used.tasks = write.batch, 0
-        used.tasks += 1
-        return f"{used.name}.{used.tasks - 1}"
+        worker = self._names.pop(key, None) or _WorkerName(write.batch)
+        while len(self._names) >= _RUNS_MAX:
+            self._names.pop(next(iter(self._names)))  # if that run comes again, it gets a new name
+        self._names[key] = worker
+        if write.batch > worker.batch:  # a late task of an older batch must not reset the numbers
+            worker.batch, worker.tasks = write.batch, 0
+        worker.tasks += 1
+        return f"{worker.name}.{worker.tasks - 1}"
 
 
 _names = WorkerNames()
 
 
-def next_in_this_process(write: WriteName) -> str:
+def next_task_name(write: WriteName) -> str:
     return _names.next(write)
 
 
 def _forget() -> None:
-    """A fork is another process."""
+    """Drops the names in a forked process, which must not share them with its parent."""
     global _names
     _names = WorkerNames()
 
