@@ -19,12 +19,11 @@ from barnabas.types import TopicPartition
 
 pytest.importorskip("pyarrow")
 
-from barnabas.spark.segments.committed import committed_part
-from barnabas.spark.segments.cutting import cut
-from barnabas.spark.segments.finding import OFFSETS_END, SegmentFile, find_segments
-from barnabas.spark.segments.reading import Piece, read_piece
+from barnabas.spark.segments.file_ranges import FileRange, split
+from barnabas.spark.segments.file_reader import read_range
+from barnabas.spark.segments.segment_files import OFFSETS_END, SegmentFile, find_segments
+from barnabas.spark.segments.transactions import read_transactions
 from barnabas.spark.source.data_loss import DataLoss, OnLoss
-from barnabas.spark.source.planning import OffsetRange
 
 SMALL = {"segment.bytes": "20000", "index.interval.bytes": "500"}
 
@@ -63,15 +62,15 @@ def _write_transactions(producer: barnabas.Producer) -> None:
             producer.abort_transaction() if number % 3 == 0 else producer.commit_transaction()
 
 
-def piece(file: SegmentFile, **more: Any) -> Piece:
-    return Piece(**{"file": file, "start": file.base_offset, "end": file.next_base_offset, **more})
+def whole_file(file: SegmentFile, **changes: Any) -> FileRange:
+    return FileRange(file, file.base_offset, file.next_base_offset)._replace(**changes)
 
 
-def offsets(pieces: list[Piece], on_data_loss: str = "fail") -> list[int]:
+def offsets(ranges: list[FileRange], on_data_loss: str = "fail") -> list[int]:
     return [
         o
-        for each in pieces
-        for batch in read_piece(each, OnLoss(on_data_loss), headers=False)
+        for each in ranges
+        for batch in read_range(each, OnLoss(on_data_loss), headers=False)
         for o in batch["offset"].to_pylist()
     ]
 
@@ -87,7 +86,8 @@ def test_all_that_a_path_can_mean(data: Path) -> None:
     both = [TopicPartition("orders", 0), TopicPartition("orders", 1)]
     everything = find_segments(str(data))
     assert {file.partition for file in everything} == {*both, TopicPartition("mixed", 0)}
-    assert {file.partition for file in find_segments(str(data), lambda where: where.topic == "orders")} == set(both)
+    orders = find_segments(str(data), lambda partition: partition.topic == "orders")
+    assert {file.partition for file in orders} == set(both)
     assert find_segments(f"file://{data}/orders-*") == [file for file in everything if file.partition in both]
     assert find_segments(f"{data}/orders-0, {data}/orders-1") == find_segments(f"{data}/orders-[01]")
     one = files_of(data, "orders-0")
@@ -99,7 +99,7 @@ def test_all_that_a_path_can_mean(data: Path) -> None:
 
 def test_internal_topics_only_if_named(data: Path) -> None:
     assert not any(file.partition.topic.startswith("__") for file in find_segments(str(data)))
-    assert find_segments(str(data), lambda where: where.topic == "__transaction_state")
+    assert find_segments(str(data), lambda partition: partition.topic == "__transaction_state")
 
 
 def test_what_is_wrong_with_a_path_is_named(data: Path, tmp_path: Path) -> None:
@@ -108,9 +108,9 @@ def test_what_is_wrong_with_a_path_is_named(data: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no logs"):
         find_segments(str(tmp_path))
     with pytest.raises(UsageError, match="no log of the topics"):
-        find_segments(str(data), lambda where: False)
+        find_segments(str(data), lambda partition: False)
     (tmp_path / "copy").symlink_to(data / "orders-0")
-    with pytest.raises(UsageError, match="its name does not say of what"):
+    with pytest.raises(UsageError, match="its name does not say of which partition"):
         find_segments(str(tmp_path / "copy"))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "orders-0").mkdir()
@@ -124,9 +124,9 @@ def test_what_is_wrong_with_a_path_is_named(data: Path, tmp_path: Path) -> None:
 
 def test_records_are_those_that_were_written(data: Path) -> None:
     for partition in (0, 1):
-        pieces = [piece(file) for file in files_of(data, f"orders-{partition}")]
+        ranges = [whole_file(file) for file in files_of(data, f"orders-{partition}")]
         found = [
-            row for each in pieces for batch in read_piece(each, "fail", headers=True) for row in batch.to_pylist()
+            row for each in ranges for batch in read_range(each, "fail", headers=True) for row in batch.to_pylist()
         ]
         assert [row["offset"] for row in found] == list(range(1000))
         numbers = range(partition, 2000, 2)
@@ -138,12 +138,12 @@ def test_records_are_those_that_were_written(data: Path) -> None:
 @given(st.integers(0, 1000), st.integers(0, 1000))
 def test_any_range_of_offsets(data: Path, one: int, other: int) -> None:
     start, end = sorted((one, other))
-    pieces = [
-        piece(file, start=max(start, file.base_offset), end=min(end, file.next_base_offset))
+    ranges = [
+        whole_file(file, start=max(start, file.base_offset), end=min(end, file.next_base_offset))
         for file in files_of(data, "orders-1")
         if start < file.next_base_offset and end > file.base_offset
     ]
-    assert offsets(pieces) == list(range(start, end))
+    assert offsets(ranges) == list(range(start, end))
 
 
 def test_files_are_cut_by_bytes(tmp_path: Path) -> None:
@@ -157,56 +157,56 @@ def test_files_are_cut_by_bytes(tmp_path: Path) -> None:
         broker.produce("skewed", b"small", partition=1)
         shutil.copytree(tmp_path / "live", tmp_path / "copy")
     files = files_of(tmp_path / "copy", "skewed-*")
-    whole = [(file, OffsetRange(file.partition, file.base_offset, file.next_base_offset)) for file in files]
-    assert cut(whole, 2) == whole
-    pieces = cut(whole, 5)
-    assert [piece[1].partition.partition for piece in pieces] == [0, 0, 0, 0, 1]
-    first = [part for file, part in pieces if file.partition.partition == 0]
-    assert offsets([piece(files[0], start=part.start, end=part.end) for part in first]) == list(range(1010))
+    everything = [whole_file(file) for file in files]
+    assert split(everything, 2) == everything
+    ranges = split(everything, 5)
+    assert [each.file.partition.partition for each in ranges] == [0, 0, 0, 0, 1]
+    first = [each for each in ranges if each.file.partition.partition == 0]
+    assert offsets(first) == list(range(1010))
     sizes = [sum(8_000 if o % 2 and o < 20 else 80 for o in range(p.start, min(p.end, 1010))) for p in first]
     assert max(sizes) < 2 * min(sizes), sizes
-    assert len(cut(whole, 10_000)) > 50, "as many as the index knows places"
+    assert len(split(everything, 10_000)) > 50, "as many as the index knows places"
     index = Path(files[0].path).with_suffix(".index")
     index.write_bytes(b"\xff" * 16)
-    assert cut(whole, 5) == whole, "without its index a file is one piece"
+    assert split(everything, 5) == everything, "without its index a file is one range"
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(1, 400), st.integers(0, 400), st.integers(0, 900))
-def test_pieces_of_files_are_the_whole(data: Path, least: int, start: int, size: int) -> None:
+def test_ranges_of_files_are_the_whole(data: Path, least: int, start: int, size: int) -> None:
     files = files_of(data, "orders-0")
     wanted = [
-        (file, OffsetRange(file.partition, max(start, file.base_offset), min(start + size, file.next_base_offset)))
+        FileRange(file, max(start, file.base_offset), min(start + size, file.next_base_offset))
         for file in files
         if max(start, file.base_offset) < min(start + size, file.next_base_offset)
     ]
-    pieces = [piece(file, start=part.start, end=part.end) for file, part in cut(wanted, least)]
-    assert all(each.start < each.end for each in pieces)
-    assert offsets(pieces) == offsets([piece(file, start=part.start, end=part.end) for file, part in wanted])
+    ranges = split(wanted, least)
+    assert all(each.start < each.end for each in ranges)
+    assert offsets(ranges) == offsets(wanted)
 
 
 def test_aborted_and_open_transactions(data: Path) -> None:
     files = files_of(data, "mixed-0")
     assert len(files) > 2
     everything = {o: n for n in range(30) for o in range(21 * n, 21 * n + 20)}  # a marker takes an offset too
-    assert offsets([piece(file) for file in files]) == list(everything)
-    committed = committed_part(files)
-    assert committed.end == 29 * 21
-    assert len(committed.aborted) == 10
-    pieces = [
-        piece(
+    assert offsets([whole_file(file) for file in files]) == list(everything)
+    transactions = read_transactions(files)
+    assert transactions.last_stable_offset == 29 * 21
+    assert len(transactions.aborted) == 10
+    ranges = [
+        whole_file(
             file,
-            end=min(file.next_base_offset, committed.end),
-            aborted=committed.touching(file.base_offset, OFFSETS_END),
+            end=min(file.next_base_offset, transactions.last_stable_offset),
+            aborted=transactions.aborted_between(file.base_offset, OFFSETS_END),
         )
         for file in files
     ]
     expected = [o for o, number in everything.items() if number % 3 and number < 29]
-    assert offsets(pieces) == expected
+    assert offsets(ranges) == expected
     for path in (data / "mixed-0").glob("*.snapshot"):  # without them all headers are looked at
         path.rename(path.with_suffix(".aside"))
     try:
-        assert committed_part(files).end == 29 * 21
+        assert read_transactions(files).last_stable_offset == 29 * 21
     finally:
         for path in (data / "mixed-0").glob("*.aside"):
             path.rename(path.with_suffix(".snapshot"))
@@ -215,13 +215,13 @@ def test_aborted_and_open_transactions(data: Path) -> None:
 def test_a_directory_of_kafkas() -> None:
     """See tests/log/test_kafka_files.py: 26 transactions have commit markers, eight abort markers, one is open."""
     files = find_segments(str(Path(__file__).parents[1] / "log" / "golden" / "txn-0"))
-    committed = committed_part(files)
-    assert (committed.end, len(committed.aborted)) == (365, 8)
-    everything = offsets([piece(file) for file in files])
+    transactions = read_transactions(files)
+    assert (transactions.last_stable_offset, len(transactions.aborted)) == (365, 8)
+    everything = offsets([whole_file(file) for file in files])
     markers = 26 + 8
     assert len(everything) == 366 - markers
-    kept = offsets([piece(file, end=365, aborted=committed.aborted) for file in files])
-    dropped = {o for each in committed.aborted for o in range(each.first_offset, each.last_offset)}
+    kept = offsets([whole_file(file, end=365, aborted=transactions.aborted) for file in files])
+    dropped = {o for each in transactions.aborted for o in range(each.first_offset, each.last_offset)}
     assert kept == [o for o in everything if o < 365 and o not in dropped]
 
 
@@ -257,7 +257,7 @@ def batches_of(content: bytes) -> list[tuple[int, int]]:
 def content_of(data: Path, which: int) -> tuple[bytearray, list[tuple[int, int]], list[int]]:
     file = files_of(data, "orders-0")[which]
     content = bytearray(Path(file.path).read_bytes())
-    return content, batches_of(bytes(content)), offsets([piece(file)])
+    return content, batches_of(bytes(content)), offsets([whole_file(file)])
 
 
 def test_a_damaged_batch_is_named_or_left_out(data: Path, copied: Any, caplog: Any) -> None:
@@ -266,13 +266,13 @@ def test_a_damaged_batch_is_named_or_left_out(data: Path, copied: Any, caplog: A
     content[end - 1] ^= 1
     file = copied(1, bytes(content))
     with pytest.raises(DataLoss) as caught:
-        offsets([piece(file)])
+        offsets([whole_file(file)])
     said = str(caught.value)
     assert f"{file.path}, byte {start}: " in said
     assert "fails its checksum" in said
     assert "seek" not in said
     assert "onDataLoss=warn" in said
-    found = offsets([piece(file)], "warn")
+    found = offsets([whole_file(file)], "warn")
     lost = set(whole) - set(found)
     assert lost
     assert lost == set(range(min(lost), max(lost) + 1))
@@ -287,8 +287,8 @@ def test_records_that_do_not_fill_their_batch(data: Path, copied: Any) -> None:
     set_crc(memoryview(content)[start:end])
     file = copied(1, bytes(content))
     with pytest.raises(DataLoss, match=f"byte {start}: "):
-        offsets([piece(file)])
-    found = offsets([piece(file)], "skip")
+        offsets([whole_file(file)])
+    found = offsets([whole_file(file)], "skip")
     assert set(found) < set(whole)
     assert found[-1] == whole[-1]
 
@@ -296,20 +296,20 @@ def test_records_that_do_not_fill_their_batch(data: Path, copied: Any) -> None:
 def test_an_end_in_the_middle_of_a_batch(data: Path, copied: Any, caplog: Any) -> None:
     content, batches, whole = content_of(data, -1)
     cut = copied(-1, bytes(content[: batches[-1][1] - 5]))
-    found = offsets([piece(cut)])
+    found = offsets([whole_file(cut)])
     assert 0 < len(found) < len(whole)
     assert f"byte {batches[-1][0]}: the batch there claims" in caplog.text
     older = copied(0, content_of(data, 0)[0][:-5])
     with pytest.raises(DataLoss, match="the batch there claims"):
-        offsets([piece(older)])
+        offsets([whole_file(older)])
 
 
 def test_a_preallocated_file(data: Path, copied: Any, caplog: Any) -> None:
     content, _, whole = content_of(data, -1)
-    assert offsets([piece(copied(-1, bytes(content) + bytes(100_000)))]) == whole
+    assert offsets([whole_file(copied(-1, bytes(content) + bytes(100_000)))]) == whole
     assert not caplog.records
     with pytest.raises(DataLoss, match="impossible length 0"):
-        offsets([piece(copied(-1, bytes(content) + bytes(1000) + b"x"))])
+        offsets([whole_file(copied(-1, bytes(content) + bytes(1000) + b"x"))])
 
 
 def test_offsets_that_go_back(data: Path, copied: Any) -> None:
@@ -318,8 +318,8 @@ def test_offsets_that_go_back(data: Path, copied: Any) -> None:
     content[end:end] = content[start:end]
     file = copied(1, bytes(content))
     with pytest.raises(DataLoss, match=rf"byte {end}: the batch there has offset \d+, which cannot follow \d+"):
-        offsets([piece(file)])
-    assert offsets([piece(file)], "skip") == whole
+        offsets([whole_file(file)])
+    assert offsets([whole_file(file)], "skip") == whole
 
 
 def test_an_offset_of_another_file(data: Path, copied: Any) -> None:
@@ -328,24 +328,24 @@ def test_an_offset_of_another_file(data: Path, copied: Any) -> None:
     content[start + 5] ^= 1
     file = copied(1, bytes(content))
     with pytest.raises(DataLoss, match=rf"byte {start}: .* in a file that ends before {file.next_base_offset}"):
-        offsets([piece(file)])
-    assert set(offsets([piece(file)], "skip")) < set(whole)
+        offsets([whole_file(file)])
+    assert set(offsets([whole_file(file)], "skip")) < set(whole)
 
 
 def test_files_that_change_after_planning(data: Path, copied: Any) -> None:
     content, batches, _ = content_of(data, -1)
     file = copied(-1, bytes(content[: batches[-1][0]]))
-    before = offsets([piece(file)])
+    before = offsets([whole_file(file)])
     with open(file.path, "ab") as log:
         log.write(content[batches[-1][0] :])
-    assert offsets([piece(file)]) == before  # up to the size that it had
+    assert offsets([whole_file(file)]) == before  # up to the size that it had
     os.rename(file.path, file.path + ".deleted")
     with pytest.raises(DataLoss, match="is gone since the query was planned"):
-        offsets([piece(file)])
+        offsets([whole_file(file)])
     Path(file.path).write_bytes(bytes(content))
     with pytest.raises(DataLoss, match="is another file since the query was planned"):
-        offsets([piece(file)])
-    assert offsets([piece(file)], "warn") == []
+        offsets([whole_file(file)])
+    assert offsets([whole_file(file)], "warn") == []
 
 
 @settings(
@@ -363,8 +363,8 @@ def test_damaged_bytes_are_refused_or_left_out(data: Path, copied: Any, seed: in
             content[place] = random_place.randrange(256)
     file = copied(1, bytes(content))
     try:
-        complete = offsets([piece(file)])
+        complete = offsets([whole_file(file)])
     except DataLoss:
-        assert set(offsets([piece(file)], "skip")) <= set(whole)
+        assert set(offsets([whole_file(file)], "skip")) <= set(whole)
     else:
         assert complete == whole

@@ -50,7 +50,7 @@ class BarnabasDataSource(DataSource):
 
         tell_of_missing_settings()
         if "segments" in self.options:
-            from barnabas.spark.segments.reader import segment_reader
+            from barnabas.spark.segments.segment_reader import segment_reader
 
             return segment_reader(self._options(), schema, self._format())
         return batch_reader(self._options(), schema, self._format())

@@ -1,1 +1,1 @@
-"""Log directories read straight, without a broker: archives, copies, forensics. Ours and Kafka's are the same."""
+"""Reads the log directories of Barnabas and of Kafka without a broker: archives and copies."""

@@ -19,7 +19,7 @@ _SHOWN: Final = 3
 def newest_values(options: Mapping[str, str], count: int) -> tuple[list[bytes | None], str]:
     """Returns about `count` values, and a description of their topics. Raises UsageError and the errors of brokers."""
     if "segments" in options:
-        from barnabas.spark.segments.reader import newest_values_of_segments
+        from barnabas.spark.segments.segment_reader import newest_values_of_segments
 
         return newest_values_of_segments(options, count)
     given = {name: text for name, text in options.items() if not name.lower().startswith(_OF_POSITIONS)}

@@ -1,4 +1,4 @@
-"""`format("barnabas").option("segments", path)`: batch reads of log directories."""
+"""Reads log directories as a batch: `format("barnabas").option("segments", path)`."""
 
 import re
 import sys
@@ -15,10 +15,10 @@ from barnabas.log.directories.disk import Disk, ResourcePool
 from barnabas.log.indexes.sparse_index import CorruptIndex
 from barnabas.log.indexes.time_index import TimeIndex
 from barnabas.spark.formats.rules import FormatRules
-from barnabas.spark.segments.committed import Committed, committed_part
-from barnabas.spark.segments.cutting import FileRange, cut
-from barnabas.spark.segments.finding import SegmentFile, find_segments
-from barnabas.spark.segments.reading import Piece, read_piece
+from barnabas.spark.segments.file_ranges import FileRange, split
+from barnabas.spark.segments.file_reader import read_range
+from barnabas.spark.segments.segment_files import SegmentFile, find_segments
+from barnabas.spark.segments.transactions import PartitionTransactions, read_transactions
 from barnabas.spark.source.data_loss import DEAD_LETTERS, OnLoss
 from barnabas.spark.source.options import SourceOptions, Subscription
 from barnabas.spark.source.planning import OffsetRange
@@ -32,14 +32,15 @@ if TYPE_CHECKING:
 
 __all__ = ["SegmentReader", "newest_values_of_segments", "segment_reader"]
 
-_OF_BROKERS: Final = (
+_BROKERS_ONLY: Final = (
     *("starting", "ending", "minoffsets", "max", "polltimeoutms", "groupid", "fetchoffset", "kafkaconsumer"),
 )
+"""The beginnings of options that have no effect without a broker."""
 _SUBSCRIPTIONS: Final = ("subscribe", "subscribepattern", "assign")
 
 
 class _SegmentOptions:
-    """What of the options counts without a broker."""
+    """The options that have an effect without a broker."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         """Raises UsageError."""
@@ -50,12 +51,12 @@ class _SegmentOptions:
                 raise UsageError(
                     f"options segments and {name} contradict each other: the first reads files, without a broker"
                 )
-            if name.startswith(_OF_BROKERS):
-                raise UsageError(f"option {name} has no effect with segments; say by WHERE what is wanted")
-        asks = any(name in given for name in _SUBSCRIPTIONS)
-        least = {"bootstrap.servers": "none:1"} | ({} if asks else {"subscribepattern": ".*"})
-        parsed = SourceOptions.parse({**given, **least}, streaming=False)
-        self.wants = _wanting(parsed.subscription) if asks else None
+            if name.startswith(_BROKERS_ONLY):
+                raise UsageError(f"option {name} has no effect with segments; select records by WHERE")
+        has_subscription = any(name in given for name in _SUBSCRIPTIONS)
+        required = {"bootstrap.servers": "none:1"} | ({} if has_subscription else {"subscribepattern": ".*"})
+        parsed = SourceOptions.parse({**given, **required}, streaming=False)
+        self.selects = _partition_filter(parsed.subscription) if has_subscription else None
         self.read_committed = parsed.client.get("isolation.level") == "read_committed"
         self.on_data_loss = parsed.on_data_loss
         if self.on_data_loss.what == DEAD_LETTERS:
@@ -64,7 +65,7 @@ class _SegmentOptions:
         self.min_partitions = parsed.limits.min_partitions
 
 
-def _wanting(subscription: Subscription) -> Callable[[TopicPartition], bool]:
+def _partition_filter(subscription: Subscription) -> Callable[[TopicPartition], bool]:
     if subscription.pattern is not None:
         pattern = re.compile(subscription.pattern)
         return lambda partition: pattern.fullmatch(partition.topic) is not None
@@ -74,13 +75,13 @@ def _wanting(subscription: Subscription) -> Callable[[TopicPartition], bool]:
 
 
 class _FilePartition(TaskState, InputPartition):
-    def __init__(self, piece: Piece | None) -> None:
-        self.piece = piece
+    def __init__(self, file_range: FileRange | None) -> None:
+        self.file_range = file_range
 
 
 class SegmentReader(DataSourceReader):
-    """A task for each file, or for pieces of about the same size where `minPartitions` asks for more. Made where the
-    query is planned, and pickled for the tasks."""
+    """Reads segment files with a task for each file, or with more tasks if `minPartitions` asks for them. Spark makes
+    the reader when it plans the query, and pickles it for the tasks."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, rules: FormatRules) -> None:
         self.options = _SegmentOptions(options)
@@ -88,39 +89,34 @@ class SegmentReader(DataSourceReader):
         self._conditions: list[Condition] = []
 
     def partitions(self) -> list[_FilePartition]:
-        files = find_segments(self.options.paths, self.options.wants)
+        files = find_segments(self.options.paths, self.options.selects)
         since = first_ms(self._conditions)
-        wanted: list[FileRange] = [
-            (file, part)
+        ranges = [
+            FileRange(file, part.start, part.end)
             for file in files
             if since is None or not _is_older(file, since)
             for part in narrowed(
                 [OffsetRange(file.partition, file.base_offset, file.next_base_offset)], self._conditions
             )
         ]
-        committed: dict[TopicPartition, Committed] = {}
+        ranges = split(ranges, self.options.min_partitions)
         if self.options.read_committed:
             groups = groupby(files, key=attrgetter("partition"))
-            committed = {partition: committed_part(list(group)) for partition, group in groups}
-        pieces: list[Piece] = []
-        for file, part in cut(wanted, self.options.min_partitions):
-            seen = committed.get(file.partition)
-            end = part.end if seen is None else min(part.end, seen.end)
-            if part.start < end:
-                pieces.append(Piece(file, part.start, end, None if seen is None else seen.touching(part.start, end)))
-        return [_FilePartition(piece) for piece in pieces] or [_FilePartition(None)]
+            transactions = {partition: read_transactions(list(group)) for partition, group in groups}
+            ranges = [_committed(each, transactions[each.file.partition]) for each in ranges]
+        return [_FilePartition(each) for each in ranges if each.start < each.end] or [_FilePartition(None)]
 
     def read(self, partition: _FilePartition) -> "Iterator[pyarrow.RecordBatch]":
         settle()
-        if partition.piece is None:  # Spark makes a partition of its own where there is none
+        if partition.file_range is None:  # Spark would make a partition of its own if there were none
             return
         columns = self._columns
-        for batch in read_piece(partition.piece, self.options.on_data_loss, headers=columns.with_headers):
+        for batch in read_range(partition.file_range, self.options.on_data_loss, headers=columns.with_headers):
             yield columns.convert(batch)
 
 
 class _NarrowingSegmentReader(SegmentReader):
-    """The same, told of the query's conditions."""
+    """A segment reader that Spark gives the conditions of the query."""
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
         self._conditions, rest = conditions_of(filters)
@@ -128,27 +124,35 @@ class _NarrowingSegmentReader(SegmentReader):
 
 
 def segment_reader(options: Mapping[str, str], schema: StructType, rules: FormatRules) -> SegmentReader:
-    """One that takes conditions only where that is switched on; see `batch_reader`."""
+    """Returns a reader that takes conditions only if Spark has switched pushdown on, as `batch_reader` does."""
     switched_on = "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
     reader = SegmentReader(options, schema, rules)
     return _NarrowingSegmentReader(options, schema, rules) if switched_on and reader.options.filter_pushdown else reader
 
 
 def newest_values_of_segments(options: Mapping[str, str], count: int) -> tuple[list[bytes | None], str]:
-    """About `count` values of the newest files, to find out their schema. Raises UsageError."""
+    """Returns about `count` values of the newest files, for schema inference, and the paths. Raises UsageError."""
     parsed = _SegmentOptions(options)
-    files = find_segments(parsed.paths, parsed.wants)
-    found: list[bytes | None] = []
+    files = find_segments(parsed.paths, parsed.selects)
+    values: list[bytes | None] = []
     for file in sorted(files, key=attrgetter("base_offset"), reverse=True):
-        for batch in read_piece(Piece(file, file.base_offset, file.next_base_offset), OnLoss("skip"), headers=False):
-            found += batch.column("value").to_pylist()[: count - len(found)]
-            if len(found) >= count:
-                return found, parsed.paths
-    return found, parsed.paths
+        whole = FileRange(file, file.base_offset, file.next_base_offset)
+        for batch in read_range(whole, OnLoss("skip"), headers=False):
+            values += batch.column("value").to_pylist()[: count - len(values)]
+            if len(values) >= count:
+                return values, parsed.paths
+    return values, parsed.paths
+
+
+def _committed(file_range: FileRange, transactions: PartitionTransactions) -> FileRange:
+    """Returns the part of a range below the last stable offset, with its aborted transactions."""
+    end = min(file_range.end, transactions.last_stable_offset)
+    return file_range._replace(end=end, aborted=transactions.aborted_between(file_range.start, end))
 
 
 def _is_older(file: SegmentFile, since_ms: int) -> bool:
-    """Whether all its records are, as far as its time index tells. The newest one may have more than that knows."""
+    """Returns whether the time index shows that all records are older. The newest file may have records that are not in
+    the index yet."""
     if file.is_newest:
         return False
     index = TimeIndex(file.path.removesuffix(".log") + ".timeindex", Offset(file.base_offset), Disk(), ResourcePool(1))

@@ -1,4 +1,4 @@
-"""What read_committed leaves out, as the files beside the segments tell it: aborted transactions, and open ones."""
+"""Finds the aborted and the open transactions of a partition in its log directory, for read_committed."""
 
 import glob
 import os
@@ -11,25 +11,25 @@ from barnabas.log.directories.disk import Disk
 from barnabas.log.indexes.transaction_index import AbortedTransaction, parse_entries
 from barnabas.log.log_segment import file_name
 from barnabas.log.producers.producer_snapshot import SNAPSHOT_SUFFIX, CorruptSnapshot, read_snapshot, snapshot_offsets
-from barnabas.spark.segments.finding import OFFSETS_END, SegmentFile
+from barnabas.spark.segments.segment_files import OFFSETS_END, SegmentFile
 
-__all__ = ["Committed", "committed_part"]
+__all__ = ["PartitionTransactions", "read_transactions"]
 
 
-class Committed(NamedTuple):
-    """Of one partition."""
+class PartitionTransactions(NamedTuple):
+    """The transactions of a partition that read_committed depends on."""
 
-    end: int
-    """The first offset of a transaction that is open: nothing from there on is decided."""
+    last_stable_offset: int
+    """The first offset of the first open transaction; `OFFSETS_END` if there is none."""
     aborted: tuple[AbortedTransaction, ...]
-    """By the offset of their end."""
+    """The aborted transactions, sorted by their last offset."""
 
-    def touching(self, start: int, end: int) -> tuple[AbortedTransaction, ...]:
+    def aborted_between(self, start: int, end: int) -> tuple[AbortedTransaction, ...]:
         return tuple(each for each in self.aborted if each.last_offset >= start and each.first_offset < end)
 
 
-def committed_part(files: Sequence[SegmentFile]) -> Committed:
-    """Of a partition's files. Raises UsageError if an index is damaged."""
+def read_transactions(files: Sequence[SegmentFile]) -> PartitionTransactions:
+    """Reads the transactions of a partition. Raises UsageError if a transaction index is damaged."""
     directory = os.path.dirname(files[0].path)
     aborted: dict[int, AbortedTransaction] = {}
     for path in sorted(glob.glob(os.path.join(glob.escape(directory), "*.txnindex"))):
@@ -39,15 +39,17 @@ def committed_part(files: Sequence[SegmentFile]) -> Committed:
         except KafkaStorageError as error:
             raise UsageError(
                 f"{error}: which transactions were aborted is not known. Read with isolationLevel=read_uncommitted, or"
-                " start a broker on a copy of the directory, which makes the index anew"
+                " start a broker on a copy of the directory, which rebuilds the index"
             ) from None
         aborted |= {entry.last_offset: entry for entry in entries}
-    return Committed(_first_open(directory, files), tuple(aborted[offset] for offset in sorted(aborted)))
+    return PartitionTransactions(
+        _last_stable_offset(directory, files), tuple(aborted[offset] for offset in sorted(aborted))
+    )
 
 
-def _first_open(directory: str, files: Sequence[SegmentFile]) -> int:
-    """By the newest producers' snapshot and the headers behind it."""
-    open_since, start = _snapshot(directory)
+def _last_stable_offset(directory: str, files: Sequence[SegmentFile]) -> int:
+    """Reads the newest producer snapshot, and the headers of the batches after it."""
+    first_offsets, start = _read_snapshot(directory)
     disk = Disk()
     for file in files:
         if file.next_base_offset <= start:
@@ -58,16 +60,16 @@ def _first_open(directory: str, files: Sequence[SegmentFile]) -> int:
                 if not header.is_transactional or header.last_offset < start:
                     continue
                 if header.is_control:
-                    open_since.pop(header.producer_id, None)
+                    first_offsets.pop(header.producer_id, None)
                 else:
-                    open_since.setdefault(header.producer_id, header.base_offset)
+                    first_offsets.setdefault(header.producer_id, header.base_offset)
         finally:
             os.close(fd)
-    return min(open_since.values(), default=OFFSETS_END)
+    return min(first_offsets.values(), default=OFFSETS_END)
 
 
-def _snapshot(directory: str) -> tuple[dict[int, int], int]:
-    """(first offset of each open transaction by producer, as of which offset)."""
+def _read_snapshot(directory: str) -> tuple[dict[int, int], int]:
+    """Returns the first offsets of open transactions by producer id, and the offset of the snapshot."""
     for offset in reversed(snapshot_offsets(directory)):
         try:
             entries: Iterable[tuple[int, int]] = [
@@ -75,6 +77,6 @@ def _snapshot(directory: str) -> tuple[dict[int, int], int]:
                 for entry in read_snapshot(os.path.join(directory, file_name(offset, SNAPSHOT_SUFFIX)))
             ]
         except (CorruptSnapshot, OSError):
-            continue  # an older one means more to look through
+            continue  # an older snapshot will do: more headers are read then
         return {producer: first for producer, first in entries if first >= 0}, offset
     return {}, 0
