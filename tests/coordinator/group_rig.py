@@ -113,6 +113,12 @@ class MemoryLog:
         self.marks[partition] = self.ends.get(partition, 0)
         return self.marks[partition]
 
+    def truncate(self, partition: int) -> None:
+        """Drops the batches that are not replicated, as the next leader does not have them."""
+        end = self.marks.get(partition, 0)
+        kept = [batch for batch in self.batches.get(partition, []) if read_header(batch).last_offset < end]
+        self.batches[partition], self.ends[partition] = kept, end
+
     def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
         self.reads += 1
         out = b""
