@@ -24,9 +24,9 @@ from barnabas.client.schema_registry.avro_references import BrokenReference, nam
 from barnabas.client.schema_registry.registry_client import RegistryUnavailable, SchemaRegistryClient, UnknownSchema  # noqa: E402
 from barnabas.errors import UsageError  # noqa: E402
 from barnabas.spark.formats.avro_schema import parse_schema, value_type  # noqa: E402
+from barnabas.spark.formats.options import FormatOptions  # noqa: E402
 from barnabas.spark.formats.registry import with_reader_schema  # noqa: E402
-from barnabas.spark.formats.rules import FormatRules  # noqa: E402
-from barnabas.spark.formats.values import decoder_of  # noqa: E402
+from barnabas.spark.formats.values import make_decoder  # noqa: E402
 
 LINE = {
     "type": "record",
@@ -57,20 +57,20 @@ ORDER = {
 
 
 def decoded(schema: Any, values: list[bytes], **more: Any) -> tuple[list[Any], dict[int, str]]:
-    rules = FormatRules.parse({"valueFormat": "avro", "valueSchema": json.dumps(schema), **more})
-    return decoded_by(rules, values)
+    format_options = FormatOptions.parse({"valueFormat": "avro", "valueSchema": json.dumps(schema), **more})
+    return decoded_by(format_options, values)
 
 
-def decoded_by(rules: FormatRules, values: list[bytes]) -> tuple[list[Any], dict[int, str]]:
-    found, failures = arrow_of(rules, values)
+def decoded_by(format_options: FormatOptions, values: list[bytes]) -> tuple[list[Any], dict[int, str]]:
+    found, failures = arrow_of(format_options, values)
     return found.to_pylist(), failures
 
 
-def arrow_of(rules: FormatRules, values: list[bytes]) -> tuple[Any, dict[int, str]]:
-    assert rules.value_type is not None
-    kind = to_arrow_type(rules.value_type, timezone="UTC")
+def arrow_of(format_options: FormatOptions, values: list[bytes]) -> tuple[Any, dict[int, str]]:
+    assert format_options.value_type is not None
+    kind = to_arrow_type(format_options.value_type, timezone="UTC")
     failures: dict[int, str] = {}
-    found = decoder_of(rules, kind).decode(pa.array(values, pa.binary()), failures)
+    found = make_decoder(format_options, kind).decode(pa.array(values, pa.binary()), failures)
     assert found.type == kind
     found.validate(full=True)
     return found, failures
@@ -130,8 +130,10 @@ SAMPLE = written(
 @given(st.integers(0, len(SAMPLE) - 1), st.binary(max_size=4), st.booleans())
 def test_damaged_bytes_are_corrupt_or_something_else(place: int, other: bytes, cut: bool) -> None:
     value = SAMPLE[:place] + other + (b"" if cut else SAMPLE[place + len(other) :])
-    rules = FormatRules.parse({"valueFormat": "avro", "valueSchema": json.dumps(ORDER)})
-    found, failures = arrow_of(rules, [SAMPLE, value, SAMPLE])  # a date may be one that Python has no object for
+    format_options = FormatOptions.parse({"valueFormat": "avro", "valueSchema": json.dumps(ORDER)})
+    found, failures = arrow_of(
+        format_options, [SAMPLE, value, SAMPLE]
+    )  # a date may be one that Python has no object for
     assert failures.keys() <= {1}
     assert found.slice(0, 1).equals(found.slice(2, 1))
     assert found[1].is_valid == (not failures)
@@ -150,7 +152,7 @@ def test_types() -> None:
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
-        ({"type": "array", "items": "null"}, "value: an array of what takes no bytes"),
+        ({"type": "array", "items": "null"}, "value: an array whose items take no bytes"),
         ({"type": "record", "name": "R", "fields": []}, "a record without fields"),
         (["int", "string"], "a union of int and string has no one type"),
         (LOOP, r"value\.r: .* contains itself"),
@@ -269,9 +271,9 @@ def framed(schema_id: int, schema: Any, value: Any) -> bytes:
     return b"\0" + schema_id.to_bytes(4, "big") + written(schema, value)
 
 
-def rules_for(fake: FakeRegistry, **more: str) -> FormatRules:
+def options_for(fake: FakeRegistry, **more: str) -> FormatOptions:
     options = {"valueFormat": "confluent-avro", "schema.registry.url": fake.url, "subscribe": "orders", **more}
-    return with_reader_schema(FormatRules.parse(options), options)
+    return with_reader_schema(FormatOptions.parse(options), options)
 
 
 def test_values_of_several_schemas(registry: FakeRegistry) -> None:
@@ -285,10 +287,10 @@ def test_values_of_several_schemas(registry: FakeRegistry) -> None:
         b"",
         framed(1, OLD, {"a": 3}) + b"!",
     ]
-    rules = rules_for(registry)
-    assert rules.value_type is not None
-    assert rules.value_type.simpleString() == "struct<a:int,b:string>"
-    found, failures = decoded_by(rules, values)
+    format_options = options_for(registry)
+    assert format_options.value_type is not None
+    assert format_options.value_type.simpleString() == "struct<a:int,b:string>"
+    found, failures = decoded_by(format_options, values)
     assert found == [{"a": 1, "b": "-"}, {"a": 2, "b": "x"}, *[None] * 6]
     assert failures.keys() == set(range(2, 8))
     assert "SchemaResolutionError" in failures[2]
@@ -296,17 +298,17 @@ def test_values_of_several_schemas(registry: FakeRegistry) -> None:
     assert f"the registry at {registry.url} has no schema 9" in failures[4]
     assert failures[6].endswith("but with nothing")
     before = len(registry.asked)
-    assert decoded_by(rules, values[:3])[0] == found[:3]
+    assert decoded_by(format_options, values[:3])[0] == found[:3]
     assert len(registry.asked) == before  # known by now
 
 
 def test_a_readers_schema_of_ones_own(registry: FakeRegistry) -> None:
-    rules = rules_for(registry, valueSchema=json.dumps(OLD), subscribe="a,b")
-    assert decoded_by(rules, [framed(2, NEW, {"a": 2, "b": "x"})]) == ([{"a": 2}], {})
+    format_options = options_for(registry, valueSchema=json.dumps(OLD), subscribe="a,b")
+    assert decoded_by(format_options, [framed(2, NEW, {"a": 2, "b": "x"})]) == ([{"a": 2}], {})
     with pytest.raises(UsageError, match="for several give it by option valueSchema"):
-        rules_for(registry, subscribe="a,b")
+        options_for(registry, subscribe="a,b")
     with pytest.raises(UsageError, match="has no subject 'paid-value'; give the reader's schema by"):
-        rules_for(registry, subscribe="paid")
+        options_for(registry, subscribe="paid")
 
 
 def test_a_schema_that_refers_to_others(registry: FakeRegistry) -> None:

@@ -164,4 +164,4 @@ def test_what_is_wrong_is_named(read: Any, broker: Broker, topic: str) -> None:
     assert "option valueSchema is for valueFormat=json|avro" in refused(read(valueSchema="a int"))
     assert "'Mars' is no time zone" in refused(read(valueFormat="json", valueSchema="a int", timeZone="Mars"))
     said = refused(read(valueFormat="json", valueSchema="a interval day to second"))
-    assert "value.a: JSON has nothing for the type" in said
+    assert "value.a: JSON has no values for the type" in said

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark")
 
 from barnabas.errors import UsageError
-from barnabas.spark.formats.inference import ddl_of, inferred
+from barnabas.spark.formats.inference import ddl_of, infer_schema
 
 
 def ddl(*values: bytes | None) -> str:
-    return ddl_of(inferred(values, "topic orders"))
+    return ddl_of(infer_schema(values, "topic orders"))
 
 
 @pytest.mark.parametrize(

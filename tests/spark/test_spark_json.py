@@ -14,7 +14,7 @@ from barnabas.errors import UsageError
 pa = pytest.importorskip("pyarrow")
 
 from barnabas.spark.formats.json_values import JsonDecoder  # noqa: E402
-from barnabas.spark.formats.times import day_of, micros_of  # noqa: E402
+from barnabas.spark.formats.times import parse_date, parse_timestamp  # noqa: E402
 
 TIME = pa.timestamp("us", tz="UTC")
 LINE = pa.struct([("sku", pa.string()), ("on", pa.date32()), ("price", pa.decimal128(8, 2))])
@@ -137,12 +137,12 @@ def test_values_cannot_run_into_each_other() -> None:
     [
         (pa.int64(), "9223372036854775807", 2**63 - 1),
         (pa.int64(), "9223372036854775808", "c: 9223372036854775808 does not fit 64 bits"),
-        (pa.int64(), "1.0", "c: 1.0 where a whole number is wanted"),
-        (pa.int64(), '"1"', "c: '1' where a whole number is wanted"),
+        (pa.int64(), "1.0", "c: 1.0 where a whole number is expected"),
+        (pa.int64(), '"1"', "c: '1' where a whole number is expected"),
         (pa.int8(), "128", "c: 128 does not fit 8 bits"),
         (pa.float64(), "1", 1.0),
         (pa.float64(), '"-Infinity"', float("-inf")),
-        (pa.float64(), "true", "c: true or false where a number is wanted"),
+        (pa.float64(), "true", "c: true or false where a number is expected"),
         (pa.string(), "1.50", "1.50"),
         (pa.string(), "true", "true"),
         (pa.string(), '{"a": [1.0, "x"]}', '{"a":[1.0,"x"]}'),
@@ -155,12 +155,12 @@ def test_values_cannot_run_into_each_other() -> None:
         (pa.decimal128(4, 2), "1.005", Decimal("1.01")),
         (pa.decimal128(4, 2), "100", "c: 100 does not fit decimal(4,2)"),
         (pa.map_(pa.string(), pa.int32()), '{"x": 1, "y": null}', [("x", 1), ("y", None)]),
-        (pa.list_(pa.int32()), "7", "c: 7 where an array is wanted"),
+        (pa.list_(pa.int32()), "7", "c: 7 where an array is expected"),
         (TIME, "5", datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC)),
         (TIME, '"2020-01-01T00:00:00.123456789Z"', datetime(2020, 1, 1, 0, 0, 0, 123456, tzinfo=UTC)),
         (TIME, '"yesterday"', "c: 'yesterday' is no time such as 2013-01-31T05:15:00.000Z"),
         (pa.timestamp("us"), '"2020-01-01 10:00"', datetime(2020, 1, 1, 10)),  # noqa: DTZ001 -- a local time
-        (pa.timestamp("us"), '"2020-01-01T10Z"', "c: '2020-01-01T10Z' has a time zone, where a local time is wanted"),
+        (pa.timestamp("us"), '"2020-01-01T10Z"', "c: '2020-01-01T10Z' has a time zone, but the type is a local time"),
     ],
 )  # fmt: skip
 def test_types(kind: Any, text: str, expected: Any) -> None:
@@ -180,7 +180,7 @@ def test_documents() -> None:
     assert found.to_pylist()[:2] == [None, {"c": None}]
     assert failures == {
         2: "empty",
-        3: "an array where an object is wanted",
+        3: "an array where an object is expected",
         4: "not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
     }
     deep = b'{"c":' + b"[" * 200_000
@@ -198,11 +198,11 @@ def test_any_depth_of_nesting_that_is_read_can_be_given_as_a_string() -> None:
 
 
 def test_types_that_json_has_nothing_for() -> None:
-    with pytest.raises(UsageError, match=r"value\.c\[\]: JSON has nothing for the type"):
+    with pytest.raises(UsageError, match=r"value\.c\[\]: JSON has no values for the type"):
         JsonDecoder(pa.struct([("c", pa.list_(pa.duration("us")))]))
     with pytest.raises(UsageError, match="keys of a JSON object are texts"):
         JsonDecoder(pa.struct([("c", pa.map_(pa.int64(), pa.int64()))]))
-    with pytest.raises(UsageError, match="the field 'c' is there twice"):
+    with pytest.raises(UsageError, match="the field 'c' occurs twice"):
         JsonDecoder(pa.struct([("c", pa.int64()), ("c", pa.int64())]))
     with pytest.raises(UsageError, match="with one field at least"):
         JsonDecoder(pa.struct([]))
@@ -210,7 +210,7 @@ def test_types_that_json_has_nothing_for() -> None:
 
 @given(st.dates())
 def test_days(day: date) -> None:
-    assert day_of(day.isoformat()) == (day - date(1970, 1, 1)).days
+    assert parse_date(day.isoformat()) == (day - date(1970, 1, 1)).days
 
 
 @given(st.datetimes(timezones=st.timezones()))
@@ -219,4 +219,7 @@ def test_micros(time: datetime) -> None:
     if offset is None or offset.total_seconds() % 60:
         return
     since = time - datetime(1970, 1, 1, tzinfo=UTC)
-    assert micros_of(time.isoformat(), "UTC") == (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    assert (
+        parse_timestamp(time.isoformat(), "UTC")
+        == (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    )

@@ -17,8 +17,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, ti
 from pyspark.sql.pandas.types import to_arrow_type  # noqa: E402
 
 from barnabas.errors import UsageError  # noqa: E402
-from barnabas.spark.formats.rules import FormatRules  # noqa: E402
-from barnabas.spark.formats.values import decoder_of  # noqa: E402
+from barnabas.spark.formats.options import FormatOptions  # noqa: E402
+from barnabas.spark.formats.values import make_decoder  # noqa: E402
 
 F = descriptor_pb2.FieldDescriptorProto
 
@@ -81,42 +81,42 @@ ORDER = message_factory.GetMessageClass(POOL.FindMessageTypeByName("shop.Order")
 
 
 @pytest.fixture
-def rules(tmp_path: Path) -> FormatRules:
-    return rules_of(tmp_path)
+def format_options(tmp_path: Path) -> FormatOptions:
+    return options_for(tmp_path)
 
 
-def rules_of(directory: Path, name: str = "shop.Order", content: bytes | None = None) -> FormatRules:
+def options_for(directory: Path, name: str = "shop.Order", content: bytes | None = None) -> FormatOptions:
     path = directory / "shop.desc"
     path.write_bytes(SET.SerializeToString() if content is None else content)
-    return FormatRules.parse({"valueFormat": "protobuf", "valueSchema": str(path), "messageName": name})
+    return FormatOptions.parse({"valueFormat": "protobuf", "valueSchema": str(path), "messageName": name})
 
 
-def decoded(rules: FormatRules, values: list[bytes]) -> tuple[list[Any], dict[int, str]]:
-    assert rules.value_type is not None
-    kind = to_arrow_type(rules.value_type, timezone="UTC")
+def decoded(format_options: FormatOptions, values: list[bytes]) -> tuple[list[Any], dict[int, str]]:
+    assert format_options.value_type is not None
+    kind = to_arrow_type(format_options.value_type, timezone="UTC")
     failures: dict[int, str] = {}
-    found = decoder_of(rules, kind).decode(pa.array(values, pa.binary()), failures)
+    found = make_decoder(format_options, kind).decode(pa.array(values, pa.binary()), failures)
     assert found.type == kind
     found.validate(full=True)
     return found.to_pylist(), failures
 
 
-def test_types(rules: FormatRules) -> None:
-    assert rules.value_type is not None
-    assert rules.value_type.simpleString() == (
+def test_types(format_options: FormatOptions) -> None:
+    assert format_options.value_type is not None
+    assert format_options.value_type.simpleString() == (
         "struct<id:bigint,big:decimal(20,0),small:bigint,share:double,note:string,raw:binary,kind:string,"
         "lines:array<struct<sku:string,count:int>>,first:struct<sku:string,count:int>,tags:array<string>,"
         "counts:map<string,struct<sku:string,count:int>>,at:timestamp>"
     )
 
 
-def test_a_message(rules: FormatRules) -> None:
+def test_a_message(format_options: FormatOptions) -> None:
     order = ORDER(id=-7, big=2**64 - 1, small=2**32 - 1, share=0.5, note="n", raw=b"r", kind=1, tags=["a", "b"])
     order.lines.add(sku="x", count=-2)
     order.first.sku = "y"
     order.counts["k"].count = 3
     order.at.FromDatetime(datetime(2026, 1, 31, 1, 2, 3, 456789, tzinfo=UTC))
-    (found,), failures = decoded(rules, [order.SerializeToString()])
+    (found,), failures = decoded(format_options, [order.SerializeToString()])
     assert not failures
     assert found == {
         "id": -7, "big": Decimal(2**64 - 1), "small": 2**32 - 1, "share": 0.5, "note": "n", "raw": b"r", "kind": "SOME",
@@ -125,19 +125,19 @@ def test_a_message(rules: FormatRules) -> None:
     }  # fmt: skip
 
 
-def test_what_is_not_set(rules: FormatRules) -> None:
+def test_what_is_not_set(format_options: FormatOptions) -> None:
     """Its default where the message cannot tell, else null; an enum's unknown number is shown as it is."""
-    (found, unknown), failures = decoded(rules, [b"", ORDER(kind=77).SerializeToString()])
+    (found, unknown), failures = decoded(format_options, [b"", ORDER(kind=77).SerializeToString()])
     assert not failures
     assert (found["id"], found["kind"], found["raw"], found["tags"], found["counts"]) == (0, "NONE", b"", [], [])
     assert (found["note"], found["first"], found["at"]) == (None, None, None)
     assert unknown["kind"] == "77"
 
 
-def test_times_that_do_not_fit(rules: FormatRules) -> None:
+def test_times_that_do_not_fit(format_options: FormatOptions) -> None:
     late = ORDER()
     late.at.seconds = 2**62
-    found, failures = decoded(rules, [b"", late.SerializeToString(), b""])
+    found, failures = decoded(format_options, [b"", late.SerializeToString(), b""])
     assert failures.keys() == {1}
     assert found[1] is None
 
@@ -151,9 +151,11 @@ SAMPLE_BYTES = SAMPLE.SerializeToString()
     max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(st.integers(0, len(SAMPLE_BYTES)), st.binary(max_size=4), st.booleans())
-def test_damaged_bytes_are_corrupt_or_something_else(rules: FormatRules, place: int, other: bytes, cut: bool) -> None:
+def test_damaged_bytes_are_corrupt_or_something_else(
+    format_options: FormatOptions, place: int, other: bytes, cut: bool
+) -> None:
     value = SAMPLE_BYTES[:place] + other + (b"" if cut else SAMPLE_BYTES[place + len(other) :])
-    found, failures = decoded(rules, [SAMPLE_BYTES, value, SAMPLE_BYTES])
+    found, failures = decoded(format_options, [SAMPLE_BYTES, value, SAMPLE_BYTES])
     assert failures.keys() <= {1}
     assert found[0] == found[2]
     assert (found[1] is None) == bool(failures)
@@ -161,18 +163,18 @@ def test_damaged_bytes_are_corrupt_or_something_else(rules: FormatRules, place: 
 
 def test_what_is_wrong_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"needs option messageName; there are .*shop\.Order"):
-        rules_of(tmp_path, "")
+        options_for(tmp_path, "")
     with pytest.raises(UsageError, match=r"messageName=shop\.Orders is not among the descriptors"):
-        rules_of(tmp_path, "shop.Orders")
+        options_for(tmp_path, "shop.Orders")
     with pytest.raises(UsageError, match="contains itself"):
-        rules_of(tmp_path, "shop.Loop")
+        options_for(tmp_path, "shop.Loop")
     with pytest.raises(UsageError, match="a message without fields"):
-        rules_of(tmp_path, "shop.Empty")
+        options_for(tmp_path, "shop.Empty")
     with pytest.raises(UsageError, match="include_imports"):
-        rules_of(tmp_path, content=descriptor_pb2.FileDescriptorSet(file=SET.file[1:]).SerializeToString())
+        options_for(tmp_path, content=descriptor_pb2.FileDescriptorSet(file=SET.file[1:]).SerializeToString())
     with pytest.raises(UsageError, match="is no set of descriptors"):
-        rules_of(tmp_path, content=b"\xff\xff")
+        options_for(tmp_path, content=b"\xff\xff")
     with pytest.raises(UsageError, match="no such file"):
-        FormatRules.parse({"valueFormat": "protobuf", "valueSchema": str(tmp_path / "no"), "messageName": "x"})
+        FormatOptions.parse({"valueFormat": "protobuf", "valueSchema": str(tmp_path / "no"), "messageName": "x"})
     with pytest.raises(UsageError, match="needs option valueSchema: the path"):
-        FormatRules.parse({"valueFormat": "protobuf"})
+        FormatOptions.parse({"valueFormat": "protobuf"})

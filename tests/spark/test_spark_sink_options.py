@@ -111,7 +111,7 @@ def test_columns_that_there_may_be(caplog: pytest.LogCaptureFixture) -> None:
         ("value binary,partition long", "column partition is bigint; it must be int"),
         ("value binary,headers string", "column headers is string; it must be array<struct<key:string,value:binary>>"),
         ("value binary,timestamp long", "column timestamp is bigint; it must be timestamp"),
-        ("value binary,value string", "column value is there twice"),
+        ("value binary,value string", "column value occurs twice"),
     ],
 )
 def test_columns_that_there_may_not_be(ddl: str, told: str) -> None:

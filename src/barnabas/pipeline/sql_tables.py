@@ -80,7 +80,7 @@ class Tables:
     def _options_of(self, topic: str) -> dict[str, str]:
         """Returns the options of a topic with the format and schema of its values, so that Spark does not infer them
         at each planning."""
-        from barnabas.spark.formats.inference import ddl_of, inferred
+        from barnabas.spark.formats.inference import ddl_of, infer_schema
 
         options = {**self._options, "subscribe": topic}
         asked = options["valueFormat"]
@@ -91,19 +91,19 @@ class Tables:
         if asked == "auto":
             options["valueFormat"] = _format_of(values)
         if options["valueFormat"] == "json":
-            options["valueSchema"] = ddl_of(inferred(values, what))
+            options["valueSchema"] = ddl_of(infer_schema(values, what))
         return options
 
 
 def _format_of(values: list[bytes | None]) -> str:
     """Returns json if most values are objects, string if all are UTF-8, else binary."""
-    from barnabas.spark.formats.inference import inferred
+    from barnabas.spark.formats.inference import infer_schema
 
     there = [value for value in values if value is not None]
     objects = [value for value in there if value.strip()[:1] == b"{" and value.strip()[-1:] == b"}"]
     if there and len(objects) * 2 > len(there):
         with contextlib.suppress(UsageError):
-            inferred(objects, "the topic")
+            infer_schema(objects, "the topic")
             return "json"
     try:
         for value in there:

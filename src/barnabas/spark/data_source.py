@@ -12,7 +12,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from barnabas.errors import UsageError
-from barnabas.spark.formats.rules import FormatRules
+from barnabas.spark.formats.options import FormatOptions
 from barnabas.spark.option_table import parse_bool
 from barnabas.spark.source.schema import record_schema
 from barnabas.spark.workers import settle, tell_of_missing_settings
@@ -23,7 +23,7 @@ __all__ = ["BarnabasDataSource"]
 class BarnabasDataSource(DataSource):
     """Topics as tables and streams. The modules behind it are imported by the processes that need them."""
 
-    _rules: FormatRules | None = None
+    _format_options: FormatOptions | None = None
     _inferred: str = ""
     """The type of values, if it was found out from records."""
 
@@ -33,16 +33,16 @@ class BarnabasDataSource(DataSource):
 
     def schema(self) -> StructType | str:
         """Asked for where the query has none of its own. What is found out here is pickled with this object."""
-        rules = self._format()
-        if rules.needs_sample:
-            from barnabas.spark.formats.inference import ddl_of, inferred
+        format_options = self._format()
+        if format_options.needs_sample:
+            from barnabas.spark.formats.inference import ddl_of, infer_schema
             from barnabas.spark.source.sampling import newest_values
 
-            values, what = newest_values(self._options(), rules.sample_size)
-            rules = rules._replace(value_type=inferred(values, what))
-            self._rules, self._inferred = rules, ddl_of(rules.value_type)
+            values, what = newest_values(self._options(), format_options.sample_size)
+            format_options = format_options._replace(value_type=infer_schema(values, what))
+            self._format_options, self._inferred = format_options, ddl_of(format_options.value_type)
         headers = parse_bool(self.options.get("includeHeaders", "false"), "includeHeaders")
-        return record_schema(headers=headers, rules=rules)
+        return record_schema(headers=headers, format_options=format_options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         settle()
@@ -82,14 +82,14 @@ class BarnabasDataSource(DataSource):
 
         return StreamWriter(self._options(), schema)
 
-    def _format(self) -> FormatRules:
-        if self._rules is None:
-            self._rules = FormatRules.parse(self._options())
-            if self._rules.value == "confluent-avro":
+    def _format(self) -> FormatOptions:
+        if self._format_options is None:
+            self._format_options = FormatOptions.parse(self._options())
+            if self._format_options.value == "confluent-avro":
                 from barnabas.spark.formats.registry import with_reader_schema
 
-                self._rules = with_reader_schema(self._rules, self._options())
-        return self._rules
+                self._format_options = with_reader_schema(self._format_options, self._options())
+        return self._format_options
 
     def _options(self) -> dict[str, Any]:
         return dict(self.options)

@@ -1,1 +1,1 @@
-"""Values of records with types: JSON, Avro, protobuf, text. What does not parse is kept beside, with a reason."""
+"""Decodes the values of records with a type: JSON, Avro, protobuf, text. Keeps values that cannot be decoded."""

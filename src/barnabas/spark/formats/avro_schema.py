@@ -1,7 +1,7 @@
-"""Avro schemas: what they make in Spark, and the shape of fastavro's values, by the rules of Spark's from_avro.
+"""Maps Avro schemas to Spark's types and to the shapes of fastavro's values, by the rules of Spark's from_avro.
 
-fastavro gives times as Python's objects, which is slow and knows fewer years than Spark. So it is shown the schemas
-without their logical types, and Arrow makes times of the numbers.
+fastavro would decode times to Python's objects, which is slow, and their years are fewer than Spark's. So fastavro gets
+the schemas without logical types, and Arrow converts the numbers to times.
 """
 
 import json
@@ -54,12 +54,12 @@ _LOGICAL: Final[dict[tuple[str, str], DataType]] = {
     ("long", "local-timestamp-micros"): TimestampNTZType(),
 }
 _WIDER: Final = ({"int", "long"}, {"float", "double"})
-"""Unions that have one type nevertheless: the second."""
+"""Unions of two types that Spark reads as the wider one."""
 _DECIMAL_MAX: Final = 38
 
 
 def require_fastavro(value_format: str = "avro") -> Any:
-    """The module; UsageError says where it comes from."""
+    """Returns the module. Raises UsageError if it is not installed."""
     try:
         import fastavro
         import fastavro.schema
@@ -69,50 +69,45 @@ def require_fastavro(value_format: str = "avro") -> Any:
 
 
 def parse_schema(text: str) -> Any:
-    """The schema, with names replaced by what they stand for. Raises UsageError."""
-    return _understood(require_fastavro().schema.expand_schema, text)
+    """Returns the schema with named types expanded. Raises UsageError."""
+    return _load(require_fastavro().schema.expand_schema, text)
 
 
 def reading_schema(text: str) -> Any:
-    """The schema as fastavro is to read values by. Raises UsageError."""
+    """Returns the schema by which fastavro reads values. Raises UsageError."""
     fastavro = require_fastavro()
-    return _understood(lambda schema: fastavro.parse_schema(_bare(schema)), text)
+    return _load(lambda schema: fastavro.parse_schema(_without_logical_types(schema)), text)
 
 
-def _understood(make: Callable[[Any], Any], text: str) -> Any:
+def _load(parse: Callable[[Any], Any], text: str) -> Any:
     try:
-        return make(json.loads(text))
-    except Exception as error:  # fastavro raises whatever the document makes it stumble over
-        what = f"{type(error).__name__}: {error}"
-        raise UsageError(f"not the JSON of an Avro schema (option valueSchema): {what}") from None
+        return parse(json.loads(text))
+    except Exception as error:  # fastavro raises all kinds of errors for a document that is no schema
+        reason = f"{type(error).__name__}: {error}"
+        raise UsageError(f"not the JSON of an Avro schema (option valueSchema): {reason}") from None
 
 
-def _bare(schema: Any) -> Any:
-    """Without logical types."""
+def _without_logical_types(schema: Any) -> Any:
     if isinstance(schema, list):
-        return [_bare(each) for each in schema]
+        return [_without_logical_types(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {name: each for name, each in schema.items() if name != "logicalType"}
+    bare = {name: each for name, each in schema.items() if name != "logicalType"}
     for name in ("type", "items", "values"):
-        if name in found:
-            found[name] = _bare(found[name])
-    if "fields" in found:
-        found["fields"] = [_bare_field(field) for field in found["fields"]]
-    return found
+        if name in bare:
+            bare[name] = _without_logical_types(bare[name])
+    if "fields" in bare:
+        # defaults stay: a reader's schema may have a field that the writer's has not
+        bare["fields"] = [{**field, "type": _without_logical_types(field["type"])} for field in bare["fields"]]
+    return bare
 
 
-def _bare_field(field: dict[str, Any]) -> dict[str, Any]:
-    """Its default stays: a reader's schema may have a field that the writer's has not."""
-    return {**field, "type": _bare(field["type"])}
-
-
-# --- what Spark sees --------------------------------------------------------------------------------------------------
+# --- Spark types ------------------------------------------------------------------------------------------------------
 
 
 def value_type(schema: Any, path: str = "value") -> DataType:
-    """Raises UsageError for what has no type in Spark."""
-    schema = _branch(schema, path)
+    """Returns the Spark type of values of the schema. Raises UsageError if there is none."""
+    schema = _non_null(schema, path)
     kind, logical = _kind(schema)
     if kind == "record":
         fields = [StructField(f["name"], value_type(f["type"], f"{path}.{f['name']}")) for f in schema["fields"]]
@@ -121,7 +116,7 @@ def value_type(schema: Any, path: str = "value") -> DataType:
         return StructType(fields)
     if kind == "array":
         if _takes_no_bytes(schema["items"]):
-            raise UsageError(f"{path}: an array of what takes no bytes could claim any length")
+            raise UsageError(f"{path}: an array whose items take no bytes could claim any length")
         return ArrayType(value_type(schema["items"], f"{path}[]"))
     if kind == "map":
         return MapType(StringType(), value_type(schema["values"], f"{path}[]"))
@@ -130,14 +125,14 @@ def value_type(schema: Any, path: str = "value") -> DataType:
         if not isinstance(precision, int) or not isinstance(scale, int) or not 0 <= scale <= precision <= _DECIMAL_MAX:
             raise UsageError(f"{path}: decimal({precision},{scale}) is beyond Spark's {_DECIMAL_MAX} digits")
         return DecimalType(precision, scale)
-    found = _LOGICAL.get((kind, logical)) or _PRIMITIVE.get(kind)
-    if found is None:
+    spark_type = _LOGICAL.get((kind, logical)) or _PRIMITIVE.get(kind)
+    if spark_type is None:
         raise UsageError(f"{path}: the type {kind!r} is not defined, or contains itself; Spark has no types that do")
-    return found
+    return spark_type
 
 
 def _kind(schema: Any) -> tuple[str, str]:
-    """(type, logical type or nothing)."""
+    """Returns the type and the logical type of a schema; the latter is empty if there is none."""
     if isinstance(schema, str):
         return schema, ""
     kind = schema["type"]
@@ -146,16 +141,17 @@ def _kind(schema: Any) -> tuple[str, str]:
     return str(kind), str(schema.get("logicalType", ""))
 
 
-def _branch(schema: Any, path: str) -> Any:
-    """The one type of a union, apart from null."""
+def _non_null(schema: Any, path: str) -> Any:
+    """Returns the only type of a union apart from null, or the wider of two numbers. Raises UsageError for other
+    unions."""
     if isinstance(schema, dict) and isinstance(schema["type"], dict | list):
         schema = schema["type"]
-        return _branch(schema, path)
+        return _non_null(schema, path)
     if not isinstance(schema, list):
         return schema
     others = [each for each in schema if each != "null"]
     if len(others) == 1:
-        return _branch(others[0], path)
+        return _non_null(others[0], path)
     kinds = [_kind(each)[0] for each in others]
     for wide in _WIDER:
         if others and set(kinds) <= wide:
@@ -170,19 +166,19 @@ def _branch(schema: Any, path: str) -> Any:
 
 def _takes_no_bytes(schema: Any) -> bool:
     if isinstance(schema, list):
-        return False  # its number takes one
+        return False  # the number of the branch takes a byte
     kind, _ = _kind(schema)
     if kind == "record":
         return all(_takes_no_bytes(field["type"]) for field in schema["fields"])
     return kind == "null" or (kind == "fixed" and schema.get("size") == 0)
 
 
-# --- what Arrow gets --------------------------------------------------------------------------------------------------
+# --- shapes -----------------------------------------------------------------------------------------------------------
 
 
 def avro_shape(schema: Any, target: Any) -> Shape:
-    """For values of this schema, whose type in Spark is `target` in Arrow."""
-    schema = _branch(schema, "value")
+    """Returns the shape of the schema's values. `target` is the Arrow type of their Spark type."""
+    schema = _non_null(schema, "value")
     kind, logical = _kind(schema)
     if kind == "record":
         fields = schema["fields"]
@@ -202,6 +198,6 @@ def avro_shape(schema: Any, target: Any) -> Shape:
 
 
 def _decimals(array: Any, target: Any) -> Any:
-    """Of big-endian numbers of as many bytes as they need."""
+    """Converts big-endian numbers of any length to decimals."""
     numbers = [None if each is None else int.from_bytes(each, "big", signed=True) for each in array.to_pylist()]
     return pa.array([None if each is None else Decimal(each).scaleb(-target.scale) for each in numbers], target)

@@ -1,4 +1,4 @@
-"""Avro values: bare ones, and those behind the five bytes of a schema registry."""
+"""Decodes Avro values, with or without the five bytes of a schema registry before them."""
 
 from collections.abc import Callable
 from io import BytesIO
@@ -12,9 +12,9 @@ from barnabas.client.schema_registry.registry_client import (
 )
 from barnabas.errors import UsageError
 from barnabas.spark.formats.avro_schema import avro_shape, parse_schema, reading_schema, require_fastavro
+from barnabas.spark.formats.options import FormatOptions
 from barnabas.spark.formats.registry import shared_registry
-from barnabas.spark.formats.rules import FormatRules
-from barnabas.spark.formats.shapes import Shape, built
+from barnabas.spark.formats.shapes import Shape, build_array
 
 __all__ = ["AvroDecoder", "ConfluentDecoder", "avro_decoder"]
 
@@ -23,16 +23,16 @@ _SCHEMAS_MAX: Final = 1000
 Read = Callable[[bytes], Any]
 
 
-def avro_decoder(rules: FormatRules, target: Any) -> "AvroDecoder":
+def avro_decoder(format_options: FormatOptions, target: Any) -> "AvroDecoder":
     """Raises UsageError."""
-    shape = avro_shape(parse_schema(rules.schema), target)
-    if rules.value == "avro":
-        return AvroDecoder(rules.schema, shape)
-    return ConfluentDecoder(rules.schema, shape, shared_registry(rules))
+    shape = avro_shape(parse_schema(format_options.schema), target)
+    if format_options.value == "avro":
+        return AvroDecoder(format_options.schema, shape)
+    return ConfluentDecoder(format_options.schema, shape, shared_registry(format_options))
 
 
 class AvroDecoder:
-    """Values that are written by one schema, which nothing in them tells."""
+    """Decodes values that were all written by the same schema."""
 
     def __init__(self, schema: str, shape: Shape) -> None:
         self._schemaless_reader = require_fastavro().schemaless_reader
@@ -40,14 +40,14 @@ class AvroDecoder:
         self._shape = shape
 
     def decode(self, values: Any, failures: dict[int, str]) -> Any:
-        found: list[Any] = []
+        decoded: list[Any] = []
         for index, value in enumerate(values.to_pylist()):
             try:
-                found.append(self._read(value))
+                decoded.append(self._read(value))
             except _Unreadable as error:
-                found.append(None)
+                decoded.append(None)
                 failures[index] = str(error)
-        return built(self._shape, found, failures)
+        return build_array(self._shape, decoded, failures)
 
     def _read(self, value: bytes) -> Any:
         return self._read_by(self._schema, None, value, 0)
@@ -57,47 +57,47 @@ class AvroDecoder:
         data = BytesIO(value)
         data.seek(start)
         try:
-            found = self._schemaless_reader(data, writer, reader)
-        except Exception as error:  # whatever damaged bytes make fastavro stumble over
+            decoded = self._schemaless_reader(data, writer, reader)
+        except Exception as error:  # fastavro raises all kinds of errors for damaged bytes
             raise _Unreadable(f"not Avro of the schema: {type(error).__name__}: {error}") from None
-        left = len(value) - data.tell()
-        if left:
-            raise _Unreadable(f"not Avro of the schema: {left} bytes are left")
-        return found
+        remaining = len(value) - data.tell()
+        if remaining:
+            raise _Unreadable(f"not Avro of the schema: {remaining} bytes are left")
+        return decoded
 
 
 class ConfluentDecoder(AvroDecoder):
-    """Values that say which schema they are written by; it is brought into the reader's."""
+    """Decodes values that begin with the id of their writer's schema, and converts them to the reader's schema."""
 
     def __init__(self, schema: str, shape: Shape, registry: SchemaRegistryClient) -> None:
         super().__init__(schema, shape)
         self._registry = registry
         self._writers: dict[int, Any] = {}
-        """Parsed schemas, or why there is none, by id."""
+        """The parsed schemas by id; a text is the reason why there is none."""
 
     def _read(self, value: bytes) -> Any:
         schema_id = schema_id_of(value)
         if schema_id is None:
-            begin = value[:PREFIX_BYTES].hex() or "nothing"
-            raise _Unreadable(f"it does not begin with a zero and a schema's id, but with {begin}")
+            prefix = value[:PREFIX_BYTES].hex() or "nothing"
+            raise _Unreadable(f"the value does not begin with a zero and a schema's id, but with {prefix}")
         return self._read_by(self._writer(schema_id), self._schema, value, PREFIX_BYTES)
 
     def _writer(self, schema_id: int) -> Any:
-        found = self._writers.get(schema_id)
-        if found is None:
+        writer = self._writers.get(schema_id)
+        if writer is None:
             if len(self._writers) >= _SCHEMAS_MAX:
                 self._writers.clear()
             try:
-                found = reading_schema(self._registry.schema_of(schema_id))
+                writer = reading_schema(self._registry.schema_of(schema_id))
             except UnknownSchema as error:
-                found = str(error)
+                writer = str(error)
             except UsageError as error:
-                found = f"schema {schema_id} of the registry: {error}"
-            self._writers[schema_id] = found
-        if isinstance(found, str):
-            raise _Unreadable(found)
-        return found
+                writer = f"schema {schema_id} of the registry: {error}"
+            self._writers[schema_id] = writer
+        if isinstance(writer, str):
+            raise _Unreadable(writer)
+        return writer
 
 
 class _Unreadable(Exception):
-    """A value is no Avro of the schema."""
+    """A value cannot be decoded by its schema."""

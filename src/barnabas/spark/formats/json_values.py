@@ -1,9 +1,9 @@
-"""JSON values: a whole batch at once by Arrow's parser in C++, and one by one what it refuses.
+"""Decodes JSON values: a whole batch at once by Arrow's parser in C++, and rejected values one by one.
 
-The values are joined by newlines into one text. Where each of them begins with `{` and ends with `}`, none can run into
-the next: behind `}` a `{` is legal only where a document has ended, and a newline never within a text. So as many rows
-as values means that each value was one document, and that row n is that of value n. What is refused is found (Arrow
-says where, or by halving) and read by `json_reading`, which has the last word.
+Arrow gets the values joined by newlines. If each value begins with `{` and ends with `}`, no document can extend into
+the next value: after `}` a `{` is legal only at the end of a document, and a newline is never legal within a text. So
+if Arrow returns as many rows as there are values, row n is the document of value n. Otherwise the rejected value is
+found by Arrow's message or by halving, and `json_readers` decide about it.
 """
 
 import re
@@ -15,94 +15,94 @@ import pyarrow.compute as pc
 import pyarrow.json
 
 from barnabas.errors import UsageError
-from barnabas.spark.formats import json_reading as reading
-from barnabas.spark.formats.shapes import Shape, built, leaf, list_shape, struct_shape
+from barnabas.spark.formats import json_readers
+from barnabas.spark.formats.shapes import Shape, build_array, leaf, list_shape, struct_shape
 from barnabas.spark.formats.times import time_zone
 
 __all__ = ["JsonDecoder"]
 
-_SOME: Final = 2048
-"""Where one is bad, the others are tried again in portions of this size, so that the next bad one costs little."""
-_SMALL: Final = 32
-"""So many are not halved again."""
-_CREDIT: Final = 24
-"""Attempts by Arrow may fail so often before all that is left is read one by one; each time that it reads as many rows
-as `_ROWS_PER_FAILURE` gives one back."""
+_PORTION: Final = 2048
+"""The number of values in a second attempt after Arrow has rejected one, so that further rejections cost little."""
+_HALVED_MIN: Final = 32
+"""The least number of values that are halved; fewer are decoded one by one."""
+_FAILURES_MAX: Final = 24
+"""The number of failed attempts by Arrow after which the remaining values are decoded one by one. Every
+`_ROWS_PER_FAILURE` rows that Arrow decodes allow one more."""
 _ROWS_PER_FAILURE: Final = 32
 _ROW: Final = re.compile(r" in row (\d+)$")
-"""Where Arrow says which one is bad, as it does for the grammar and not for numbers."""
+"""The number of the rejected row in Arrow's message, which has it for syntax errors, but not for numbers."""
 _BLANKS: Final = " \t\r\n"
 
 
-class _Plan(NamedTuple):
-    """How one type is read: both ways."""
+class _TypeReader(NamedTuple):
+    """The shape of a type for Arrow's parser, and its reader for single documents."""
 
     shape: Shape
-    read: reading.Read
-    is_quick: bool = True
-    """Whether Arrow's parser can do it."""
+    read: json_readers.Read
+    arrow_can_parse: bool = True
 
 
 class JsonDecoder:
-    """Values into structs of one type; `zone`: that of times that say none."""
+    """Decodes values to structs of one type. Times without a zone are in `zone`."""
 
     def __init__(self, target: Any, zone: str = "UTC") -> None:
-        """Raises UsageError for types that JSON has nothing for."""
+        """Raises UsageError for types that JSON has no values for."""
         if not pa.types.is_struct(target) or not target.num_fields:
             raise UsageError("a schema for JSON is a struct with one field at least, such as `id bigint, name string`")
         time_zone(zone)
-        plan = _plan(target, zone, "value")
+        reader = _type_reader(target, zone, "value")
         self._target = target
-        self._read = plan.read
-        self._slow = leaf(target)
-        self._is_quick = plan.is_quick
-        self._finish = plan.shape.finished
-        self._fields = [plan.shape.wire.field(index) for index in range(target.num_fields)]
+        self._read = reader.read
+        self._single_shape = leaf(target)
+        self._arrow_can_parse = reader.arrow_can_parse
+        self._shape = reader.shape
+        self._fields = [reader.shape.decoded.field(index) for index in range(target.num_fields)]
         self._options = pyarrow.json.ParseOptions(
             explicit_schema=pa.schema(self._fields), unexpected_field_behavior="ignore"
         )
 
     def decode(self, values: Any, failures: dict[int, str]) -> Any:
-        """The structs of a binary array without nulls. What does not parse is null, and in `failures`."""
-        credit = _CREDIT if self._is_quick else 0
+        """Returns the structs of a binary array without nulls. Values that cannot be decoded are null, with a reason in
+        `failures`."""
+        failures_left = _FAILURES_MAX if self._arrow_can_parse else 0
         pieces: list[Any] = []
         ranges = [(0, len(values))]
         while ranges:
             start, end = ranges.pop()
-            some = values.slice(start, end - start)
-            if credit <= 0 or end - start <= 1:
-                pieces.append(self.one_by_one(some, failures, start))
+            portion = values.slice(start, end - start)
+            if failures_left <= 0 or end - start <= 1:
+                pieces.append(self.one_by_one(portion, failures, start))
                 continue
-            found = self._quick(some)
-            if not isinstance(found, int):
-                pieces.append(found)
-                credit = min(credit + (end - start) // _ROWS_PER_FAILURE, _CREDIT)
+            result = self._decode_with_arrow(portion)
+            if not isinstance(result, int):
+                pieces.append(result)
+                failures_left = min(failures_left + (end - start) // _ROWS_PER_FAILURE, _FAILURES_MAX)
                 continue
-            credit -= 1
-            if end - start > _SOME:
-                ranges += [(at, min(at + _SOME, end)) for at in range(start, end, _SOME)][::-1]
-            elif found >= 0:
-                at = start + found
+            failures_left -= 1
+            if end - start > _PORTION:
+                ranges += [(at, min(at + _PORTION, end)) for at in range(start, end, _PORTION)][::-1]
+            elif result >= 0:
+                at = start + result
                 ranges += [each for each in ((at + 1, end), (at, at + 1), (start, at)) if each[0] < each[1]]
-            elif end - start > _SMALL:
+            elif end - start > _HALVED_MIN:
                 middle = (start + end) // 2
                 ranges += [(middle, end), (start, middle)]
             else:
-                pieces.append(self.one_by_one(some, failures, start))
+                pieces.append(self.one_by_one(portion, failures, start))
         return pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
 
     # --- all at once ------------------------------------------------------------------------------------------------
 
-    def _quick(self, values: Any) -> Any:
-        """All of them; or the number of one that Arrow refuses, -1 if it does not say which."""
+    def _decode_with_arrow(self, values: Any) -> Any:
+        """Returns the structs of all values; or the number of a value that Arrow rejects, -1 if it is unknown."""
         try:
-            texts = values.cast(pa.string())  # looks for what is not UTF-8, which the parser does not
-            bad = _no_object(texts)
-            if bad >= 0:
+            texts = values.cast(pa.string())  # checks for UTF-8, which the parser does not
+            rejected = _first_non_object(texts)
+            if rejected >= 0:
                 texts = pc.ascii_trim(texts, characters=_BLANKS)
-                bad = _no_object(texts)
-            if bad >= 0:
-                return bad
+                rejected = _first_non_object(texts)
+            if rejected >= 0:
+                return rejected
             document = _joined(texts)
             table = pyarrow.json.read_json(
                 pa.BufferReader(document),
@@ -112,74 +112,77 @@ class JsonDecoder:
             if table.num_rows != len(values):
                 return -1
             columns = [table.column(index).combine_chunks() for index in range(len(self._fields))]
-            return self._finish(pa.StructArray.from_arrays(columns, fields=self._fields))
+            return self._shape.convert(pa.StructArray.from_arrays(columns, fields=self._fields))
         except (pa.ArrowException, ValueError, OverflowError) as error:
-            said = _ROW.search(str(error))
-            return int(said[1]) if said and int(said[1]) < len(values) else -1
+            row = _ROW.search(str(error))
+            return int(row[1]) if row and int(row[1]) < len(values) else -1
 
     # --- one by one -------------------------------------------------------------------------------------------------
 
     def one_by_one(self, values: Any, failures: dict[int, str], first: int = 0) -> Any:
-        """The same as `decode`, slowly."""
-        found: list[Any] = []
+        """Decodes like `decode`, but without Arrow's parser. The first value has the number `first`."""
+        decoded: list[Any] = []
         for index, value in enumerate(values.to_pylist(), first):
             try:
-                document = reading.document_of(value)
-                found.append(None if document is None else self._read(document))
+                document = json_readers.parse_document(value)
+                decoded.append(None if document is None else self._read(document))
             except ValueError as error:
-                found.append(None)
+                decoded.append(None)
                 failures[index] = str(error)
-        return built(self._slow, found, failures, first)
+        return build_array(self._single_shape, decoded, failures, first)
 
 
-def _no_object(texts: Any) -> int:
-    """The first that cannot be an object, -1 if all can."""
+def _first_non_object(texts: Any) -> int:
+    """Returns the number of the first text that cannot be an object; -1 if there is none."""
     return int(pc.index(pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}")), False).as_py())
 
 
 def _joined(texts: Any) -> Any:
     lines = pc.binary_join_element_wise(texts, "", "\n")
-    places = memoryview(lines.buffers()[1]).cast("i")[lines.offset : lines.offset + len(lines) + 1]
-    return lines.buffers()[2].slice(places[0], places[-1] - places[0])
+    offsets = memoryview(lines.buffers()[1]).cast("i")[lines.offset : lines.offset + len(lines) + 1]
+    return lines.buffers()[2].slice(offsets[0], offsets[-1] - offsets[0])
 
 
 # --- types ------------------------------------------------------------------------------------------------------------
 
 
-def _plan(target: Any, zone: str, path: str) -> _Plan:
-    """Raises UsageError."""
+def _type_reader(target: Any, zone: str, path: str) -> _TypeReader:
+    """Raises UsageError for types that JSON has no values for."""
     if pa.types.is_struct(target):
-        return _struct_plan(target, zone, path)
+        return _struct_reader(target, zone, path)
     if pa.types.is_list(target):
-        element = _plan(target.value_type, zone, f"{path}[]")
-        return _Plan(list_shape(target, element.shape), reading.list_reader(element.read), element.is_quick)
+        element = _type_reader(target.value_type, zone, f"{path}[]")
+        return _TypeReader(
+            list_shape(target, element.shape), json_readers.list_reader(element.read), element.arrow_can_parse
+        )
     if pa.types.is_map(target):
         if not pa.types.is_string(target.key_type):
             raise UsageError(f"{path}: the keys of a JSON object are texts; write map<string, ...>")
-        item = _plan(target.item_type, zone, f"{path}[]")
-        return _Plan(leaf(target), reading.map_reader(item.read), is_quick=False)
-    read = reading.scalar_reader(target, zone)
+        item = _type_reader(target.item_type, zone, f"{path}[]")
+        return _TypeReader(leaf(target), json_readers.map_reader(item.read), arrow_can_parse=False)
+    read = json_readers.scalar_reader(target, zone)
     if read is None:
-        raise UsageError(f"{path}: JSON has nothing for the type {target}; write string and convert it in the query")
-    return _Plan(_scalar_shape(target, zone), read, is_quick=not pa.types.is_binary(target))
+        raise UsageError(f"{path}: JSON has no values for the type {target}; write string and convert it in the query")
+    return _TypeReader(_scalar_shape(target, zone), read, arrow_can_parse=not pa.types.is_binary(target))
 
 
-def _struct_plan(target: Any, zone: str, path: str) -> _Plan:
+def _struct_reader(target: Any, zone: str, path: str) -> _TypeReader:
     fields = [target.field(index) for index in range(target.num_fields)]
-    plans = [_plan(field.type, zone, f"{path}.{field.name}") for field in fields]
+    readers = [_type_reader(field.type, zone, f"{path}.{field.name}") for field in fields]
     names = [field.name for field in fields]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise UsageError(f"{path}: the field {twice!r} is there twice")
-    return _Plan(
-        struct_shape(target, [plan.shape for plan in plans]),
-        reading.struct_reader({name: plan.read for name, plan in zip(names, plans)}),
-        bool(plans) and all(plan.is_quick for plan in plans),
+        raise UsageError(f"{path}: the field {twice!r} occurs twice")
+    return _TypeReader(
+        struct_shape(target, [reader.shape for reader in readers]),
+        json_readers.struct_reader({name: reader.read for name, reader in zip(names, readers)}),
+        bool(readers) and all(reader.arrow_can_parse for reader in readers),
     )
 
 
 def _scalar_shape(target: Any, zone: str) -> Shape:
-    """What Arrow's parser is asked for. It reads times in UTC itself, dates not, and rounds other than Python does."""
+    """Returns a shape that Arrow's parser can decode: it parses times in UTC, but neither dates nor other times, and
+    rounds floats otherwise than Python."""
     if pa.types.is_date(target):
         return leaf(target, pa.string(), _cast_to(target))
     if pa.types.is_float32(target):
@@ -188,15 +191,15 @@ def _scalar_shape(target: Any, zone: str) -> Shape:
         return leaf(target)
     if target.tz is None:
         return leaf(target, pa.string(), _cast_to(target))
-    return leaf(target, pa.string(), lambda texts: _placed(texts, target, zone))
+    return leaf(target, pa.string(), lambda texts: _zoned(texts, target, zone))
 
 
 def _cast_to(target: Any) -> Callable[[Any], Any]:
     return lambda array: array.cast(target, safe=not pa.types.is_floating(target))
 
 
-def _placed(texts: Any, target: Any, zone: str) -> Any:
-    """Times that all have a zone, or all have none. Raises ArrowInvalid otherwise."""
+def _zoned(texts: Any, target: Any, zone: str) -> Any:
+    """Converts texts to times, which all have a zone or all have none. Raises ArrowInvalid otherwise."""
     try:
         return texts.cast(target)
     except pa.ArrowInvalid:

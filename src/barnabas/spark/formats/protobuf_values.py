@@ -1,4 +1,4 @@
-"""Protobuf values, by descriptors as protoc writes them; nothing has to be generated."""
+"""Decodes protobuf values by the descriptors that protoc writes, without generated code."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from barnabas.errors import UsageError
-from barnabas.spark.formats.shapes import built, leaf
+from barnabas.spark.formats.shapes import build_array, leaf
 
 __all__ = ["ProtobufDecoder", "message_type", "read_descriptors"]
 
@@ -50,7 +50,7 @@ Read = Callable[[Any], Any]
 
 
 def read_descriptors(path: str) -> bytes:
-    """The file's contents. Raises UsageError."""
+    """Returns the contents of a file of descriptors. Raises UsageError."""
     _require_protobuf()
     if not path:
         raise UsageError(
@@ -72,7 +72,7 @@ def _require_protobuf() -> None:
 
 
 def _descriptor(descriptors: bytes, name: str) -> Any:
-    """The message's descriptor. Raises UsageError."""
+    """Returns the descriptor of a message. Raises UsageError."""
     from google.protobuf import descriptor_pb2, descriptor_pool
     from google.protobuf.message import DecodeError
 
@@ -99,30 +99,31 @@ def _descriptor(descriptors: bytes, name: str) -> Any:
         ) from None
 
 
-# --- what Spark sees --------------------------------------------------------------------------------------------------
+# --- Spark types ------------------------------------------------------------------------------------------------------
 
 
 def message_type(descriptors: bytes, name: str) -> StructType:
-    """Raises UsageError for what has no type in Spark."""
+    """Returns the Spark type of a message. Raises UsageError if there is none."""
     descriptor = _descriptor(descriptors, name)
-    found = _struct_of(descriptor, (descriptor.full_name,), "value")
-    if found is None:
+    struct = _struct_of(descriptor, (descriptor.full_name,), "value")
+    if struct is None:
         raise UsageError(f"option messageName={name}: a message without fields has no type in Spark")
-    return found
+    return struct
 
 
 def _struct_of(descriptor: Any, above: Sequence[str], path: str) -> StructType | None:
-    """Fields of empty messages are left out, as Spark's from_protobuf does."""
-    fields = [(field.name, _type_of(field, above, f"{path}.{field.name}")) for field in descriptor.fields]
-    there = [StructField(name, kind) for name, kind in fields if kind is not None]
-    return StructType(there) if there else None
+    """Returns the type of a message; None if it has no fields. Leaves out fields of empty messages, as Spark's
+    from_protobuf does."""
+    types = [(field.name, _type_of(field, above, f"{path}.{field.name}")) for field in descriptor.fields]
+    fields = [StructField(name, each) for name, each in types if each is not None]
+    return StructType(fields) if fields else None
 
 
 def _type_of(field: Any, above: Sequence[str], path: str) -> DataType | None:
     if _is_map(field):
         key, item = field.message_type.fields_by_name["key"], field.message_type.fields_by_name["value"]
-        of_keys, of_items = _type_of(key, above, path), _type_of(item, above, f"{path}[]")
-        return None if of_keys is None or of_items is None else MapType(of_keys, of_items)
+        key_type, item_type = _type_of(key, above, path), _type_of(item, above, f"{path}[]")
+        return None if key_type is None or item_type is None else MapType(key_type, item_type)
     kind = _single_type_of(field, above, path)
     return ArrayType(kind) if kind is not None and _is_repeated(field) else kind
 
@@ -145,8 +146,8 @@ def _kind(field: Any) -> str:
 
 
 def _is_repeated(field: Any) -> bool:
-    found = getattr(field, "is_repeated", None)  # protobuf 6.31 and newer
-    return bool(field.label == field.LABEL_REPEATED if found is None else found)
+    is_repeated = getattr(field, "is_repeated", None)  # protobuf 6.31 and newer
+    return bool(field.label == field.LABEL_REPEATED if is_repeated is None else is_repeated)
 
 
 def _is_map(field: Any) -> bool:
@@ -157,7 +158,7 @@ def _is_map(field: Any) -> bool:
 
 
 class ProtobufDecoder:
-    """Values of one message type."""
+    """Decodes values of one message type."""
 
     def __init__(self, descriptors: bytes, name: str, target: Any) -> None:
         from google.protobuf import message_factory
@@ -170,46 +171,46 @@ class ProtobufDecoder:
     def decode(self, values: Any, failures: dict[int, str]) -> Any:
         from google.protobuf.message import DecodeError
 
-        found: list[Any] = []
+        decoded: list[Any] = []
         for index, value in enumerate(values.to_pylist()):
             try:
-                found.append(self._read(self._message.FromString(value)))
+                decoded.append(self._read(self._message.FromString(value)))
             except (DecodeError, ValueError, RecursionError) as error:
-                found.append(None)
+                decoded.append(None)
                 failures[index] = f"not protobuf of the message: {error}"
-        return built(self._shape, found, failures)
+        return build_array(self._shape, decoded, failures)
 
 
 def _message_reader(descriptor: Any) -> Read:
-    """What a message says, as a dict. A field that knows whether it is set is null where it is not; others have their
+    """Returns a reader of a message as a dict. Unset fields are null if they have presence, and otherwise have their
     default."""
     fields = [(field.name, field.has_presence, _field_reader(field)) for field in descriptor.fields]
 
     def read(message: Any) -> dict[str, Any]:
-        found = {}
-        for name, knows, convert in fields:
-            if knows and not message.HasField(name):
+        values = {}
+        for name, has_presence, convert in fields:
+            if has_presence and not message.HasField(name):
                 continue
             value = getattr(message, name)
-            found[name] = value if convert is None else convert(value)
-        return found
+            values[name] = value if convert is None else convert(value)
+        return values
 
     return read
 
 
 def _field_reader(field: Any) -> Read | None:
-    """None: it is taken as it is."""
+    """Returns the conversion of a field's value; None if there is nothing to convert."""
     if _is_map(field):
         item = _single_reader(field.message_type.fields_by_name["value"])
         if item is None:
-            return lambda found: list(found.items())
-        return lambda found: [(key, item(each)) for key, each in found.items()]
+            return lambda entries: list(entries.items())
+        return lambda entries: [(key, item(each)) for key, each in entries.items()]
     single = _single_reader(field)
     if not _is_repeated(field):
         return single
     if single is None:
         return list
-    return lambda found: [single(each) for each in found]
+    return lambda elements: [single(each) for each in elements]
 
 
 def _single_reader(field: Any) -> Read | None:

@@ -1,11 +1,11 @@
-"""The registry of a query: one for all tasks of a worker process, and the schema that its values are brought into."""
+"""Shares schema registry clients between the tasks of a worker process, and finds a query's reader schema."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from barnabas.client.schema_registry.registry_client import SchemaRegistryClient, UnknownSchema
 from barnabas.errors import UsageError
-from barnabas.spark.formats.rules import FormatRules
+from barnabas.spark.formats.options import FormatOptions
 
 __all__ = ["shared_registry", "with_reader_schema"]
 
@@ -13,33 +13,33 @@ _REGISTRIES_MAX: Final = 4
 _registries: "dict[tuple[tuple[str, str], ...], SchemaRegistryClient]" = {}
 
 
-def shared_registry(rules: FormatRules) -> SchemaRegistryClient:
-    """One for all tasks of a worker process."""
-    key = tuple(sorted(rules.registry.items()))
-    found = _registries.get(key)
-    if found is None:
+def shared_registry(format_options: FormatOptions) -> SchemaRegistryClient:
+    """Returns the client that all tasks of a worker process with the same settings share."""
+    key = tuple(sorted(format_options.registry.items()))
+    registry = _registries.get(key)
+    if registry is None:
         while len(_registries) >= _REGISTRIES_MAX:
             del _registries[next(iter(_registries))]
-        found = _registries[key] = SchemaRegistryClient(rules.registry, rules.registry_timeout_s)
-    return found
+        registry = _registries[key] = SchemaRegistryClient(format_options.registry, format_options.registry_timeout_s)
+    return registry
 
 
-def with_reader_schema(rules: FormatRules, options: Mapping[str, str]) -> FormatRules:
-    """With the schema that all values are brought into: as given, or the newest one of the topic. Raises UsageError."""
+def with_reader_schema(format_options: FormatOptions, options: Mapping[str, str]) -> FormatOptions:
+    """Returns the options with the reader schema: the given one, or the newest one of the topic. Raises UsageError."""
     from barnabas.spark.formats.avro_schema import parse_schema, value_type
 
-    registry = shared_registry(rules)
-    text = rules.schema
+    registry = shared_registry(format_options)
+    text = format_options.schema
     if not text:
-        topic = _one_topic(options)
+        topic = _single_topic(options)
         try:
             text = registry.latest(f"{topic}-value")
         except UnknownSchema as error:
             raise UsageError(f"{error}; give the reader's schema by option valueSchema") from None
-    return rules._replace(schema=text, value_type=value_type(parse_schema(text)))
+    return format_options._replace(schema=text, value_type=value_type(parse_schema(text)))
 
 
-def _one_topic(options: Mapping[str, str]) -> str:
+def _single_topic(options: Mapping[str, str]) -> str:
     given = {name.lower(): text for name, text in options.items()}
     topics = [topic.strip() for topic in given.get("subscribe", "").split(",") if topic.strip()]
     if not topics and "assign" in given:

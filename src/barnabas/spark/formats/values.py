@@ -1,61 +1,61 @@
-"""Keys and values of a batch in the form that was asked for, and what does not parse beside them."""
+"""Decodes the keys and values of a batch, and keeps the raw values that cannot be decoded."""
 
 from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
 from barnabas.errors import BarnabasError
-from barnabas.spark.formats.rules import FormatRules
+from barnabas.spark.formats.options import FormatOptions
 
-__all__ = ["Decoder", "MalformedValue", "ParsedValues", "ValueParser", "decoder_of", "texts_of"]
+__all__ = ["Decoder", "MalformedValue", "ParsedValues", "ValueParser", "keys_to_strings", "make_decoder"]
 
 _SHOWN: Final = 80
 
 
 class MalformedValue(BarnabasError):
-    """A value does not parse, and the query is to fail for it (`mode=FAILFAST`)."""
+    """A value cannot be decoded, and the query has `mode=FAILFAST`."""
 
 
 class Decoder(Protocol):
-    """One format's."""
+    """Decodes the values of one format."""
 
     def decode(self, values: Any, failures: dict[int, str]) -> Any:
-        """What a binary array without nulls says. What does not parse is null, its number and the reason in
-        `failures`."""
+        """Returns the decoded values of a binary array without nulls. A value that cannot be decoded is null, and
+        `failures` gets the reason under its number."""
 
 
 class ParsedValues(NamedTuple):
-    """Of one batch."""
+    """The decoded values of a batch, and the raw values that cannot be decoded."""
 
     values: Any
     corrupt: Any
-    """The raw values of those that do not parse, null for others."""
+    """The raw values that cannot be decoded, null for others."""
 
 
 class ValueParser:
-    """Parses the values of batches; lives as long as its task."""
+    """Decodes the values of a task's batches."""
 
-    def __init__(self, rules: FormatRules, decoder: Decoder) -> None:
-        self._rules = rules
+    def __init__(self, format_options: FormatOptions, decoder: Decoder) -> None:
+        self._format_options = format_options
         self._decoder = decoder
 
     def parse(self, batch: Any) -> ParsedValues:
-        """Of a batch of our client's. Raises MalformedValue."""
+        """Decodes the column `value` of a batch. Raises MalformedValue."""
         raw = batch.column("value")
         failures: dict[int, str] = {}
         if raw.null_count:
-            there = [index for index, value in enumerate(raw.is_valid().to_pylist()) if value]
-            found = self._decoder.decode(raw.drop_null(), failures)
-            failures = {there[index]: reason for index, reason in failures.items()}
-            places: list[int | None] = [None] * len(raw)
-            for number, index in enumerate(there):
-                places[index] = number
-            found = found.take(pa.array(places, pa.int64()))
+            present = [index for index, is_valid in enumerate(raw.is_valid().to_pylist()) if is_valid]
+            values = self._decoder.decode(raw.drop_null(), failures)
+            failures = {present[index]: reason for index, reason in failures.items()}
+            indices: list[int | None] = [None] * len(raw)
+            for number, index in enumerate(present):
+                indices[index] = number
+            values = values.take(pa.array(indices, pa.int64()))
         else:
-            found = self._decoder.decode(raw, failures)
-        if failures and self._rules.mode == "FAILFAST":
+            values = self._decoder.decode(raw, failures)
+        if failures and self._format_options.mode == "FAILFAST":
             raise self._malformed(batch, failures)
-        return ParsedValues(found, _only(raw, failures))
+        return ParsedValues(values, _corrupt_values(raw, failures))
 
     def _malformed(self, batch: Any, failures: dict[int, str]) -> MalformedValue:
         index = min(failures)
@@ -63,43 +63,43 @@ class ValueParser:
         shown = row["value"][:_SHOWN]
         return MalformedValue(
             f"{row['topic']}-{row['partition']}, offset {row['offset']}: the value is no"
-            f" {self._rules.value} of the schema: {failures[index]} (it begins {shown!r}). To keep such rows aside set"
-            " option mode=PERMISSIVE and look at column _corrupt; to begin behind it set startingOffsets"
+            f" {self._format_options.value} of the schema: {failures[index]} (it begins with {shown!r}). To keep such"
+            " rows aside set option mode=PERMISSIVE and look at column _corrupt; to begin after it set startingOffsets"
         )
 
 
-def _only(raw: Any, failures: dict[int, str]) -> Any:
+def _corrupt_values(raw: Any, failures: dict[int, str]) -> Any:
     if not failures:
         return pa.nulls(len(raw), pa.binary())
     return raw.take(pa.array([index if index in failures else None for index in range(len(raw))], pa.int64()))
 
 
-def decoder_of(rules: FormatRules, target: Any) -> Decoder:
-    """For values of that Arrow type. Raises UsageError."""
-    if rules.value == "json":
+def make_decoder(format_options: FormatOptions, target: Any) -> Decoder:
+    """Returns the decoder of a query's values to an Arrow type. Raises UsageError."""
+    if format_options.value == "json":
         from barnabas.spark.formats.json_values import JsonDecoder
 
-        return JsonDecoder(target, rules.zone)
-    if rules.value == "protobuf":
+        return JsonDecoder(target, format_options.zone)
+    if format_options.value == "protobuf":
         from barnabas.spark.formats.protobuf_values import ProtobufDecoder
 
-        return ProtobufDecoder(rules.descriptors, rules.message, target)
-    if rules.value in ("avro", "confluent-avro"):
+        return ProtobufDecoder(format_options.descriptors, format_options.message, target)
+    if format_options.value in ("avro", "confluent-avro"):
         from barnabas.spark.formats.avro_values import avro_decoder
 
-        return avro_decoder(rules, target)
+        return avro_decoder(format_options, target)
     return _TextDecoder()
 
 
 class _TextDecoder:
-    """UTF-8."""
+    """Decodes UTF-8."""
 
     def decode(self, values: Any, failures: dict[int, str]) -> Any:
         try:
             return values.cast(pa.string())
         except (pa.ArrowInvalid, ValueError):
-            found = [_text(index, value, failures) for index, value in enumerate(values.to_pylist())]
-            return pa.array(found, pa.string())
+            texts = [_text(index, value, failures) for index, value in enumerate(values.to_pylist())]
+            return pa.array(texts, pa.string())
 
 
 def _text(index: int, value: bytes, failures: dict[int, str]) -> str | None:
@@ -110,10 +110,10 @@ def _text(index: int, value: bytes, failures: dict[int, str]) -> str | None:
         return None
 
 
-def texts_of(keys: Any) -> Any:
-    """Keys as texts; what is not UTF-8 in them is shown as U+FFFD."""
+def keys_to_strings(keys: Any) -> Any:
+    """Returns keys as texts, with U+FFFD in place of bytes that are not UTF-8."""
     try:
         return keys.cast(pa.string())
     except (pa.ArrowInvalid, ValueError):
-        found = [None if key is None else key.decode("utf-8", "replace") for key in keys.to_pylist()]
-        return pa.array(found, pa.string())
+        texts = [None if key is None else key.decode("utf-8", "replace") for key in keys.to_pylist()]
+        return pa.array(texts, pa.string())

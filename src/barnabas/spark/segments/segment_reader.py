@@ -14,7 +14,7 @@ from barnabas.errors import UsageError
 from barnabas.log.directories.disk import Disk, ResourcePool
 from barnabas.log.indexes.sparse_index import CorruptIndex
 from barnabas.log.indexes.time_index import TimeIndex
-from barnabas.spark.formats.rules import FormatRules
+from barnabas.spark.formats.options import FormatOptions
 from barnabas.spark.segments.file_ranges import FileRange, split
 from barnabas.spark.segments.file_reader import read_range
 from barnabas.spark.segments.segment_files import SegmentFile, find_segments
@@ -83,9 +83,9 @@ class SegmentReader(DataSourceReader):
     """Reads segment files with a task for each file, or with more tasks if `minPartitions` asks for them. Spark makes
     the reader when it plans the query, and pickles it for the tasks."""
 
-    def __init__(self, options: Mapping[str, str], schema: StructType, rules: FormatRules) -> None:
+    def __init__(self, options: Mapping[str, str], schema: StructType, format_options: FormatOptions) -> None:
         self.options = _SegmentOptions(options)
-        self._columns = Columns(schema, rules)
+        self._columns = Columns(schema, format_options)
         self._conditions: list[Condition] = []
 
     def partitions(self) -> list[_FilePartition]:
@@ -123,11 +123,15 @@ class _NarrowingSegmentReader(SegmentReader):
         return rest
 
 
-def segment_reader(options: Mapping[str, str], schema: StructType, rules: FormatRules) -> SegmentReader:
+def segment_reader(options: Mapping[str, str], schema: StructType, format_options: FormatOptions) -> SegmentReader:
     """Returns a reader that takes conditions only if Spark has switched pushdown on, as `batch_reader` does."""
     switched_on = "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
-    reader = SegmentReader(options, schema, rules)
-    return _NarrowingSegmentReader(options, schema, rules) if switched_on and reader.options.filter_pushdown else reader
+    reader = SegmentReader(options, schema, format_options)
+    return (
+        _NarrowingSegmentReader(options, schema, format_options)
+        if switched_on and reader.options.filter_pushdown
+        else reader
+    )
 
 
 def newest_values_of_segments(options: Mapping[str, str], count: int) -> tuple[list[bytes | None], str]:

@@ -55,7 +55,7 @@ class SinkColumns:
                     " query, by cast or to_json"
                 )
             if types is not None and names.count(field.name) > 1:
-                raise UsageError(f"column {field.name} is there twice; drop one of them")
+                raise UsageError(f"column {field.name} occurs twice; drop one of them")
         if "value" not in names:
             raise UsageError(
                 f"there is no column value, string or binary, but {', '.join(names) or 'none at all'}: records"

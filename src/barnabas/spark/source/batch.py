@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from barnabas.errors import UsageError
-from barnabas.spark.formats.rules import FormatRules
+from barnabas.spark.formats.options import FormatOptions
 from barnabas.spark.source.data_loss import lost
 from barnabas.spark.source.offset_reader import OffsetReader
 from barnabas.spark.source.offsets import Plan
@@ -16,7 +16,7 @@ from barnabas.spark.source.options import SourceOptions
 from barnabas.spark.source.planning import OffsetRange, combined, split
 from barnabas.spark.source.pushdown import Condition, conditions_of, first_ms, narrowed
 from barnabas.spark.source.schema import Columns
-from barnabas.spark.source.tasks import RangePartition, TaskRules, read_ranges
+from barnabas.spark.source.tasks import RangePartition, SourceTaskConfig, read_ranges
 from barnabas.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -28,11 +28,14 @@ __all__ = ["BatchReader", "batch_reader"]
 class BatchReader(DataSourceReader):
     """Reads ranges of offsets. Made where the query is planned, and pickled for the tasks."""
 
-    def __init__(self, options: Mapping[str, str], schema: StructType, rules: FormatRules) -> None:
+    def __init__(self, options: Mapping[str, str], schema: StructType, format_options: FormatOptions) -> None:
         self.options = SourceOptions.parse(options, streaming=False)
         self._conditions: list[Condition] = []
-        self._rules = TaskRules(
-            self.options.client, self.options.on_data_loss, self.options.fetch_timeout_ms, Columns(schema, rules)
+        self._config = SourceTaskConfig(
+            self.options.client,
+            self.options.on_data_loss,
+            self.options.fetch_timeout_ms,
+            Columns(schema, format_options),
         )
 
     def partitions(self) -> list[RangePartition]:
@@ -93,7 +96,7 @@ class BatchReader(DataSourceReader):
                 )
 
     def read(self, partition: RangePartition) -> "Iterator[pyarrow.RecordBatch]":
-        yield from read_ranges(self._rules, partition.wanted)
+        yield from read_ranges(self._config, partition.wanted)
 
 
 class NarrowingReader(BatchReader):
@@ -104,10 +107,12 @@ class NarrowingReader(BatchReader):
         return rest
 
 
-def batch_reader(options: Mapping[str, str], schema: StructType, rules: FormatRules) -> BatchReader:
+def batch_reader(options: Mapping[str, str], schema: StructType, format_options: FormatOptions) -> BatchReader:
     """Spark refuses a reader that could take conditions where that is switched off, which it is by default; so it gets
     one only from the process that it starts for handing them over. And only if the query asks for it: up to Spark 4.3
     what was narrowed for one query stays with the DataFrame, and its next query reads no more than that."""
     switched_on = "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
-    reader = BatchReader(options, schema, rules)
-    return NarrowingReader(options, schema, rules) if switched_on and reader.options.filter_pushdown else reader
+    reader = BatchReader(options, schema, format_options)
+    return (
+        NarrowingReader(options, schema, format_options) if switched_on and reader.options.filter_pushdown else reader
+    )

@@ -21,8 +21,8 @@ from pyspark.sql.types import (
 from barnabas.config.definitions import nearest
 from barnabas.errors import UsageError
 from barnabas.spark.formats.inference import ddl_of
-from barnabas.spark.formats.rules import CORRUPT, FormatRules
-from barnabas.spark.formats.values import ValueParser, decoder_of, texts_of
+from barnabas.spark.formats.options import CORRUPT, FormatOptions
+from barnabas.spark.formats.values import ValueParser, keys_to_strings, make_decoder
 
 __all__ = ["Columns", "record_schema"]
 
@@ -40,46 +40,46 @@ _FIELDS: Final = {
 _OURS: Final = {"timestampType": "timestamp_type"}
 """Columns that have another name in our client's batches."""
 _MICROS_MAX: Final = 2**63 // 1000 - 1
-_AS_THEY_ARE: Final = FormatRules()
+_AS_THEY_ARE: Final = FormatOptions()
 
 
-def record_schema(*, headers: bool, rules: FormatRules = _AS_THEY_ARE) -> StructType | str:
+def record_schema(*, headers: bool, format_options: FormatOptions = _AS_THEY_ARE) -> StructType | str:
     """Returns the schema of all columns, with `headers` if they are asked for; a text where only Spark can read the
     type of values."""
-    kinds = {**_FIELDS, "key": _key_type(rules), "value": rules.value_type or BinaryType()}
-    if rules.is_parsed:
+    kinds = {**_FIELDS, "key": _key_type(format_options), "value": format_options.value_type or BinaryType()}
+    if format_options.is_parsed:
         kinds[CORRUPT] = BinaryType()
     names = [name for name in kinds if headers or name != "headers"]
-    ddl = rules.ddl()
+    ddl = format_options.ddl()
     if ddl is None:
         return StructType([StructField(name, kinds[name]) for name in names])
     return ", ".join(f"`{name}` {ddl if name == 'value' else ddl_of(kinds[name])}" for name in names)
 
 
-def _key_type(rules: FormatRules) -> DataType:
-    return StringType() if rules.key == "string" else BinaryType()
+def _key_type(format_options: FormatOptions) -> DataType:
+    return StringType() if format_options.key == "string" else BinaryType()
 
 
 class Columns:
     """The columns that a query asked for: all, or those of its own `.schema(...)`."""
 
-    def __init__(self, schema: StructType, rules: FormatRules = _AS_THEY_ARE) -> None:
+    def __init__(self, schema: StructType, format_options: FormatOptions = _AS_THEY_ARE) -> None:
         """Raises UsageError for columns that topics do not have."""
         for field in schema.fields:
-            _check(field, rules)
-        self.rules = rules
+            _check(field, format_options)
+        self.format_options = format_options
         self.schema = schema
         self.with_headers = "headers" in schema.names
         self._arrow: pa.Schema | None = None
         self._take: list[Callable[[pa.RecordBatch], pa.Array]] = []
         self._parser: ValueParser | None = None
-        if rules.is_parsed and not {"value", CORRUPT}.isdisjoint(schema.names):
-            self._parser = _parser(schema, rules)
+        if format_options.is_parsed and not {"value", CORRUPT}.isdisjoint(schema.names):
+            self._parser = _parser(schema, format_options)
 
-    def __getstate__(self) -> tuple[StructType, FormatRules]:
-        return self.schema, self.rules
+    def __getstate__(self) -> tuple[StructType, FormatOptions]:
+        return self.schema, self.format_options
 
-    def __setstate__(self, state: tuple[StructType, FormatRules]) -> None:
+    def __setstate__(self, state: tuple[StructType, FormatOptions]) -> None:
         self.__init__(*state)  # type: ignore[misc]
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -92,12 +92,12 @@ class Columns:
         return pa.RecordBatch.from_arrays([take(batch) for take in self._take], schema=self._arrow)
 
 
-def _parser(schema: StructType, rules: FormatRules) -> ValueParser:
+def _parser(schema: StructType, format_options: FormatOptions) -> ValueParser:
     """Returns the parser of values, also if only `_corrupt` is wanted: that column needs them parsed."""
-    kind = schema["value"].dataType if "value" in schema.names else rules.value_type
+    kind = schema["value"].dataType if "value" in schema.names else format_options.value_type
     if kind is None:
         raise UsageError(f"column {CORRUPT} needs the schema of values: add option valueSchema, or the column value")
-    return ValueParser(rules, decoder_of(rules, to_arrow_type(kind, timezone="UTC")))
+    return ValueParser(format_options, make_decoder(format_options, to_arrow_type(kind, timezone="UTC")))
 
 
 def _parsed(batch: pa.RecordBatch, parser: ValueParser) -> pa.RecordBatch:
@@ -107,24 +107,26 @@ def _parsed(batch: pa.RecordBatch, parser: ValueParser) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*columns, found.corrupt], names=names)
 
 
-def _check(field: StructField, rules: FormatRules) -> None:
+def _check(field: StructField, format_options: FormatOptions) -> None:
     """Raises UsageError for a column that topics do not have, or not with this type."""
     name, kind = field.name, field.dataType
-    known = [*_FIELDS, CORRUPT] if rules.is_parsed else list(_FIELDS)
+    known = [*_FIELDS, CORRUPT] if format_options.is_parsed else list(_FIELDS)
     if name not in known:
         close = nearest(name, known)
         hint = f"did you mean {close}?" if close else f"there are {', '.join(known)}"
         raise UsageError(f"a topic has no column {name!r}: {hint}")
-    if name == "value" and rules.value == "json":
+    if name == "value" and format_options.value == "json":
         if not isinstance(kind, StructType):
             raise UsageError(f"column value is a struct with valueFormat=json, not {kind.simpleString()}")
         _check_nullable(kind, "value")
         return
-    expected = {**_FIELDS, CORRUPT: BinaryType(), "key": _key_type(rules)}[name]
-    if name == "value" and rules.value_type is not None:
-        expected = rules.value_type
+    expected = {**_FIELDS, CORRUPT: BinaryType(), "key": _key_type(format_options)}[name]
+    if name == "value" and format_options.value_type is not None:
+        expected = format_options.value_type
     if kind.simpleString() != expected.simpleString():
-        format_hint = ", or read it so by option valueFormat" if name == "value" and not rules.is_parsed else ""
+        format_hint = (
+            ", or read it so by option valueFormat" if name == "value" and not format_options.is_parsed else ""
+        )
         raise UsageError(
             f"column {name} is {expected.simpleString()}, not {kind.simpleString()}; convert it in the query, by"
             f" cast or from_json{format_hint}"
@@ -151,7 +153,7 @@ def _taking(field: pa.Field) -> Callable[[pa.RecordBatch], pa.Array]:
     if name == "timestamp":
         return lambda batch: _micros(batch.column(name), field.type)
     if name == "key" and pa.types.is_string(field.type):
-        return lambda batch: texts_of(batch.column(name))
+        return lambda batch: keys_to_strings(batch.column(name))
     if name == "headers":
         return lambda batch: _relabelled(batch.column(name), field.type)
     return lambda batch: batch.column(name)

@@ -14,14 +14,14 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from barnabas.spark.formats.rules import FormatRules
+from barnabas.spark.formats.options import FormatOptions
 from barnabas.spark.source.micro_batches import MicroBatches
 from barnabas.spark.source.offset_reader import OffsetReader
 from barnabas.spark.source.offsets import BEHIND, nested, parse_stream_offset
 from barnabas.spark.source.options import SourceOptions
 from barnabas.spark.source.planning import combined, split
 from barnabas.spark.source.schema import Columns
-from barnabas.spark.source.tasks import RangePartition, TaskRules, read_ranges
+from barnabas.spark.source.tasks import RangePartition, SourceTaskConfig, read_ranges
 
 if TYPE_CHECKING:
     import pyarrow
@@ -32,10 +32,13 @@ __all__ = ["StreamReader"]
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One lives on the driver for as long as the query runs; copies of it plan and read elsewhere."""
 
-    def __init__(self, options: Mapping[str, str], schema: StructType, rules: FormatRules) -> None:
+    def __init__(self, options: Mapping[str, str], schema: StructType, format_options: FormatOptions) -> None:
         self._options = SourceOptions.parse(options, streaming=True)
-        self._rules = TaskRules(
-            self._options.client, self._options.on_data_loss, self._options.fetch_timeout_ms, Columns(schema, rules)
+        self._config = SourceTaskConfig(
+            self._options.client,
+            self._options.on_data_loss,
+            self._options.fetch_timeout_ms,
+            Columns(schema, format_options),
         )
         self._lookup: OffsetReader | None = None
         self._feed: MicroBatches | None = None
@@ -96,4 +99,4 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- in tasks ---------------------------------------------------------------------------------------------------
 
     def read(self, partition: RangePartition) -> "Iterator[pyarrow.RecordBatch]":
-        return read_ranges(self._rules, partition.wanted)
+        return read_ranges(self._config, partition.wanted)

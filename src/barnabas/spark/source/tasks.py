@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from barnabas.client.partition_reader import PartitionReader
 
-__all__ = ["RangePartition", "TaskRules", "read_ranges"]
+__all__ = ["RangePartition", "SourceTaskConfig", "read_ranges"]
 
 _READERS_MAX: Final = 4
 """The number of clusters or users whose connections one worker keeps."""
@@ -33,8 +33,8 @@ class RangePartition(InputPartition):
         self.wanted = tuple(wanted)
 
 
-class TaskRules(TaskState):
-    """The rules of a query's tasks, which are pickled with each task."""
+class SourceTaskConfig(TaskState):
+    """The configuration of a query's tasks, which are pickled with each task."""
 
     def __init__(
         self, client: Mapping[str, str], on_data_loss: OnLoss, fetch_timeout_ms: int, columns: Columns
@@ -45,20 +45,20 @@ class TaskRules(TaskState):
         self.columns = columns
 
 
-def read_ranges(rules: TaskRules, wanted: Sequence[OffsetRange]) -> "Iterator[pyarrow.RecordBatch]":
+def read_ranges(config: SourceTaskConfig, wanted: Sequence[OffsetRange]) -> "Iterator[pyarrow.RecordBatch]":
     """Yields the batches of a task. Raises DataLoss and the client's errors."""
     settle()
-    reader = _reader(rules.client)
+    reader = _reader(config.client)
     for each in wanted:
-        yield from _read(reader, rules, each)
+        yield from _read(reader, config, each)
 
 
-def _read(reader: "PartitionReader", rules: TaskRules, wanted: OffsetRange) -> "Iterator[pyarrow.RecordBatch]":
-    columns = rules.columns
+def _read(reader: "PartitionReader", config: SourceTaskConfig, wanted: OffsetRange) -> "Iterator[pyarrow.RecordBatch]":
+    columns = config.columns
     while True:
         position = wanted.start
         batches = reader.read(
-            wanted.partition, wanted.start, wanted.end, headers=columns.with_headers, timeout=rules.fetch_timeout_s
+            wanted.partition, wanted.start, wanted.end, headers=columns.with_headers, timeout=config.fetch_timeout_s
         )
         try:
             for batch in batches:
@@ -66,19 +66,21 @@ def _read(reader: "PartitionReader", rules: TaskRules, wanted: OffsetRange) -> "
                 yield columns.convert(batch)
             return
         except OffsetOutOfRange:
-            wanted = _behind_the_gap(reader, rules, wanted._replace(start=position))
+            wanted = _behind_the_gap(reader, config, wanted._replace(start=position))
 
 
-def _behind_the_gap(reader: "PartitionReader", rules: TaskRules, wanted: OffsetRange) -> OffsetRange:
+def _behind_the_gap(reader: "PartitionReader", config: SourceTaskConfig, wanted: OffsetRange) -> OffsetRange:
     """Returns the rest of a range whose first offsets are gone. Raises DataLoss if the query is not to go on."""
     partition = wanted.partition
     first, end = reader.bounds(partition)
     if first > wanted.start:
         gone = OffsetRange(partition, wanted.start, min(first, wanted.end))
-        lost(rules.on_data_loss, [gone], f"the log begins at {first} now: retention or DeleteRecords took them")
+        lost(config.on_data_loss, [gone], f"the log begins at {first} now: retention or DeleteRecords took them")
         return wanted._replace(start=gone.end)
     gone = OffsetRange(partition, max(wanted.start, end), wanted.end)
-    lost(rules.on_data_loss, [gone], f"the log ends at {end} now: the topic was made again, or its leader lost records")
+    lost(
+        config.on_data_loss, [gone], f"the log ends at {end} now: the topic was made again, or its leader lost records"
+    )
     return wanted._replace(end=min(wanted.end, end))
 
 

@@ -1,4 +1,4 @@
-"""What the options say about keys and values: which format, which schema, what to do about what does not parse."""
+"""Parses the options about keys and values: their formats, the schema, and the mode for malformed values."""
 
 import json
 from collections.abc import Mapping
@@ -10,16 +10,16 @@ from barnabas.errors import UsageError
 from barnabas.spark.formats.times import time_zone
 from barnabas.spark.option_table import parse_choice, parse_count
 
-__all__ = ["CORRUPT", "FORMATS", "FormatRules"]
+__all__ = ["CORRUPT", "FORMATS", "FormatOptions"]
 
 CORRUPT: Final = "_corrupt"
-"""The column of raw values that do not parse."""
+"""The column of raw values that cannot be decoded."""
 FORMATS: Final = ("binary", "string", "json", "avro", "confluent-avro", "protobuf")
 _MODES: Final = ("PERMISSIVE", "FAILFAST")
 _SAMPLE: Final = 1000
 _REGISTRY: Final = "schema.registry."
 _REGISTRY_TIMEOUT_MS: Final = 10_000
-_OF_FORMAT: Final = {
+_FORMATS_OF: Final = {
     "valueSchema": ("json", "avro", "confluent-avro", "protobuf"),
     "messageName": ("protobuf",),
     "timeZone": ("json",),
@@ -28,42 +28,42 @@ _OF_FORMAT: Final = {
     "schema.registry.basic.auth.user.info": ("confluent-avro",),
     "schema.registry.timeout.ms": ("confluent-avro",),
 }
-"""Which formats an option is for."""
+"""The formats that an option is for."""
 
 
-class FormatRules(NamedTuple):
-    """Made where a query is planned, and pickled for its tasks."""
+class FormatOptions(NamedTuple):
+    """The options about keys and values. Spark pickles them for the tasks."""
 
     value: str = "binary"
     key: str = "binary"
     schema: str = ""
-    """As given: for JSON a Spark type in DDL or JSON, for Avro its JSON, for protobuf the path of its descriptors."""
+    """The option valueSchema: a Spark type in DDL or JSON, the JSON of an Avro schema, or a path of descriptors."""
     message: str = ""
-    """Of protobuf."""
+    """The name of the protobuf message."""
     mode: str = "PERMISSIVE"
     zone: str = "UTC"
     sample_size: int = _SAMPLE
     registry: Mapping[str, str] = {}
     descriptors: bytes = b""
-    """What stands in the file of protobuf's descriptors: tasks may run where it is not."""
+    """The contents of the file of protobuf descriptors, since tasks may run on machines without the file."""
     value_type: DataType | None = None
-    """What the schema makes of values; None where the query's own schema says it."""
+    """The Spark type of values; None if the query's own schema has it."""
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> "FormatRules":
+    def parse(cls, options: Mapping[str, str]) -> "FormatOptions":
         """Raises UsageError."""
         given = {name.lower(): value for name, value in options.items()}
         value = parse_choice(given, "valueFormat", FORMATS)
-        for option, formats in _OF_FORMAT.items():
+        for option, formats in _FORMATS_OF.items():
             if option.lower() in given and value not in formats:
                 raise UsageError(f"option {option} is for valueFormat={'|'.join(formats)}, not for {value}")
         mode = given.get("mode", _MODES[0]).strip().upper()
         if mode not in _MODES:
             raise UsageError(
-                f"option mode={given['mode']!r} must be {' or '.join(_MODES)}; to leave out rows that do not parse, ask"
-                f" for `{CORRUPT} IS NULL`"
+                f"option mode={given['mode']!r} must be {' or '.join(_MODES)}; to leave out rows that do not parse, add"
+                f" WHERE {CORRUPT} IS NULL"
             )
-        rules = cls(
+        format_options = cls(
             value,
             parse_choice(given, "keyFormat", ("binary", "string")),
             given.get("valueschema", "").strip(),
@@ -73,25 +73,25 @@ class FormatRules(NamedTuple):
             parse_count(given.get("samplesize", str(_SAMPLE)), "sampleSize"),
             {name.removeprefix(_REGISTRY): text for name, text in given.items() if name.startswith(_REGISTRY)},
         )
-        time_zone(rules.zone)
-        return rules._typed()
+        time_zone(format_options.zone)
+        return format_options._with_value_type()
 
     @property
     def is_parsed(self) -> bool:
-        """Whether values may fail to parse."""
+        """Returns whether values are decoded, which may fail."""
         return self.value != "binary"
 
     @property
     def needs_sample(self) -> bool:
-        """Whether the schema has to be found out from records."""
+        """Returns whether the schema must be inferred from records."""
         return self.value == "json" and not self.schema
 
     @property
     def registry_timeout_s(self) -> float:
         return parse_count(self.registry.get("timeout.ms", str(_REGISTRY_TIMEOUT_MS)), f"{_REGISTRY}timeout.ms") / 1000
 
-    def _typed(self) -> "FormatRules":
-        """With `value_type`, where the options alone say it."""
+    def _with_value_type(self) -> "FormatOptions":
+        """Returns the options with `value_type`, if it follows from them without records or a registry."""
         if self.value == "string":
             return self._replace(value_type=StringType())
         if self.value == "json" and self.schema.startswith("{"):
@@ -110,7 +110,7 @@ class FormatRules(NamedTuple):
         return self
 
     def ddl(self) -> str | None:
-        """A Spark type that only Spark itself can parse."""
+        """Returns the type of values in DDL, which only Spark can parse; None without DDL."""
         if self.value != "json" or self.value_type is not None or not self.schema:
             return None
         return self.schema if self.schema.lower().startswith("struct<") else f"struct<{self.schema}>"
@@ -118,10 +118,10 @@ class FormatRules(NamedTuple):
 
 def _type_of_json(text: str) -> StructType:
     try:
-        found = StructType.fromJson(json.loads(text))
-    except Exception as error:  # pyspark raises whatever the document makes it stumble over
+        struct = StructType.fromJson(json.loads(text))
+    except Exception as error:  # pyspark raises all kinds of errors for a document that is no schema
         raise UsageError(
             f"option valueSchema begins with {{ and is not the JSON of a Spark schema ({error}); write"
             " `id bigint, name string` or what df.schema.json() gives"
         ) from None
-    return found
+    return struct
