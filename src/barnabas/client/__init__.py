@@ -2,6 +2,6 @@
 (`front.py`) and one for asyncio (`aio_front.py`).
 
 `fetch/` reads records, for the consumer and for Spark; `settings/` has the settings under Kafka's names; `diagnosis/`
-finds out why a client cannot connect; `schema_registry/` reads schemas. All clients send their requests with
-`barnabas.connection`. They must never import the broker.
+finds out why a client cannot connect; `schema_registry/` reads schemas. All clients send their requests by
+`barnabas.connection`. Clients must never import the broker.
 """

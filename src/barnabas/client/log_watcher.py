@@ -1,4 +1,4 @@
-"""The ends of logs and epochs, and the arrival of new records, for those who plan what others read: `LogWatcher`."""
+"""Watches the ends of logs and epochs, and the arrival of new records, for programs that plan reads (`LogWatcher`)."""
 
 import time
 from collections.abc import Callable, Coroutine, Mapping
@@ -33,19 +33,18 @@ __all__ = ["LogWatcher"]
 T = TypeVar("T")
 
 _BYTES_MAX: Final = 1
-"""Brokers send one batch all the same, which is not read."""
+"""The most bytes of a response. Brokers send at least one batch, which is not read."""
 
 
 class LogWatcher:
-    """Asks the leaders of partitions for offsets and epochs, and waits for new records. Connections and metadata are
-    kept between the calls, which are for one thread. Close it.
+    """Requests offsets and epochs from the leaders of partitions, and waits for new records. Connections and metadata
+    are kept between the calls, which must come from one thread. Close it.
 
-    To wait, it sends one Fetch request to each leader, outside of sessions, which brokers hold back until there are
-    records. The first response with records ends the wait. The requests that are still held back then count for the
-    next wait."""
+    A wait sends one Fetch request to each leader, outside of sessions, which brokers hold back until there are records.
+    The first response with records ends the wait. The requests that are still held back then serve the next wait."""
 
     def __init__(self, settings: Mapping[str, object]) -> None:
-        """Settings of an administrator. Connects at the first use. Raises UsageError."""
+        """Takes the settings of an admin client. Connects at the first use. Raises UsageError."""
         found = AdminSettings(settings)
         self._timeout_s = found.default_api_timeout_ms / 1000
         self._client = NetworkClient(network_client_settings(found, allow_auto_topic_creation=False), time.monotonic())
@@ -90,7 +89,7 @@ class LogWatcher:
         self, offsets: Mapping[TopicPartition, int], timeout: float, *, read_committed: bool = False
     ) -> bool:
         """Waits until there may be a record at one of the offsets or behind it. Returns False if there is none in time.
-        Returns True also when something is wrong, such as a leader that is not known: the caller looks again then."""
+        Returns True also after an error, such as an unknown leader: the caller then looks again."""
         arrival = self._driver.run(lambda: self._begin_wait(offsets, timeout, read_committed))
         return self._driver.wait(lambda: arrival.done, timeout)
 

@@ -1,4 +1,4 @@
-"""A reader of exact ranges of offsets, for those who plan elsewhere what is read: `PartitionReader`."""
+"""Reads exact ranges of offsets, for programs that plan reads elsewhere (`PartitionReader`)."""
 
 import logging
 import time
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["PartitionReader"]
 
 _SILENCE_S: Final = 0.5
-"""After so long without records the broker is asked whether the range has any."""
+"""The time without records after which the broker is asked whether the range has any."""
 _DEFAULTS: Final = {
     "fetch.max.wait.ms": 100,
     "max.partition.fetch.bytes": 4 * 1024 * 1024,
@@ -70,11 +70,12 @@ class PartitionReader:
     """Reads ranges of partitions, one after the other, as Arrow batches. Records beyond the end of a range are not
     requested, so no broker holds a request back that delays the next range.
 
-    An offset that the log does not have raises OffsetOutOfRange. Needs pyarrow. For one thread. Close it.
+    An offset that the log does not have raises OffsetOutOfRange. Needs pyarrow. Only one thread may use it. Close it.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        """Settings of a consumer; those about groups have no effect. Connects at the first use. Raises UsageError."""
+        """Takes the settings of a consumer; those about groups have no effect. Connects at the first use. Raises
+        UsageError."""
         found = ConsumerSettings({**_DEFAULTS, **settings, **_FIXED})
         for warning in found.warnings:
             _log.warning("%s", warning)
@@ -89,7 +90,7 @@ class PartitionReader:
         self._client.on_metadata.append(self._follow_metadata)
 
     def close(self) -> None:
-        """Ends the fetch sessions and the connections. Calling it again does nothing."""
+        """Ends the fetch sessions and the connections. A second call does nothing."""
         if not self._driver.closed:
             self._driver.run(self._requests.close)
             self._driver.close()
@@ -144,7 +145,7 @@ class PartitionReader:
             try:
                 batch = fetch.read_arrow(headers=headers)
             except BarnabasError:
-                self._was_read(fetch, ended=False)  # up to what is broken
+                self._was_read(fetch, ended=False)  # up to the broken record
                 raise
             start = self._was_read(fetch, ended=fetch.is_ended)
             if batch is not None:
@@ -171,7 +172,7 @@ class PartitionReader:
         return position
 
     def _was_read(self, fetch: CompletedFetch, *, ended: bool) -> int:
-        """Moves the position behind what was read, and returns it."""
+        """Moves the position behind the records that were read, and returns it."""
         with self._driver.lock:
             self._requests.fetcher.buffer.was_read(fetch, ended=ended)
             if ended and not self._requests.fetcher.is_fetching(fetch.partition):
@@ -179,7 +180,7 @@ class PartitionReader:
             return self._position().offset
 
     def _wait_for_fetch(self, end: int, timeout: float | None) -> CompletedFetch | None:
-        """Returns what is read next, None if there are no records up to the end."""
+        """Returns the fetch to read next, None if there are no records up to the end."""
         deadline = float("inf") if timeout is None else time.monotonic() + timeout
         while True:
             fetch = self._driver.run_before_wait(self._next_fetch)
@@ -196,7 +197,7 @@ class PartitionReader:
                         f" wanted up to {end}, within {timeout:g} s",
                         self._client.unreachable().attempts,
                     )
-                # a partition without news is left out of the responses of a session
+                # a partition without changes is left out of the responses of a session
                 self._driver.run(self._requests.fetcher.request_all)
 
     def _next_fetch(self) -> CompletedFetch | None:
@@ -239,7 +240,7 @@ class PartitionReader:
         try:
             found = self._driver.wait_for(asked)[topic_partition]
         except UnsupportedVersion:
-            found = None  # brokers before 2.3 cannot tell
+            found = None  # brokers before 2.3 cannot answer
         with self._driver.lock:
             if state.position != position:
                 return  # the leader has changed again

@@ -51,11 +51,12 @@ class Admin:
     Settings are Kafka's, as keywords (`default_api_timeout_ms=5000`) or in a dict (`{"default.api.timeout.ms": 5000}`);
     docs/client-settings.md lists all of them.
 
-    A call about one thing raises its error; one about several raises ItemsFailed, which has the error of each and the
-    results of the others. Errors that pass are retried for `timeout` seconds (by default default.api.timeout.ms); after
-    that the call raises OperationTimedOut with all attempts. Partitions are `(topic, number)`.
+    A call about one item raises its error; a call about several raises ItemsFailed, which has the errors of the failed
+    items and the results of the others. Retriable errors are retried for `timeout` seconds (by default
+    default.api.timeout.ms); after that the call raises OperationTimedOut with all attempts. Partitions are
+    `(topic, number)`.
 
-    Safe for use by several threads; after a fork the child has connections of its own. Close it, or use it as a context
+    Several threads may share it; after a fork the child has connections of its own. Close it, or use it as a context
     manager.
     """
 

@@ -118,7 +118,7 @@ class GroupOperations(AdminOperations):
         def answers(response: Any, asked: list[str]) -> Iterable[Answer[str, GroupDescription]]:
             node_id = self._client.coordinator(Coordinator(asked[0]))
             for group in response.groups:
-                # newer brokers say themselves that a group does not exist, or is of a newer type
+                # newer brokers answer that a group does not exist, or is of a newer type
                 code = group.error_code or (GroupIdNotFound.code if group.group_state == "Dead" else 0)
                 description = _description(group, -1 if node_id is None else node_id)
                 yield group.group_id, code and _group_error(code, group.group_id), description
@@ -157,8 +157,8 @@ class GroupOperations(AdminOperations):
     ) -> list[MemberToRemove]:
         """Removes members (None: all) from their group, so that others take over at once. Returns those that left.
 
-        It is meant for static members that are gone: one that lives joins again. Raises ItemsFailed (UnknownMemberId,
-        ...), GroupIdNotFound for the members of a group that does not exist.
+        The call is meant for static members that are gone; members that live join again. Raises ItemsFailed
+        (UnknownMemberId, ...), GroupIdNotFound for the members of a group that does not exist.
         """
         from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 

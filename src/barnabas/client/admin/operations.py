@@ -30,7 +30,7 @@ from barnabas.types import TopicPartition
 __all__ = ["AdminApiDriver", "AdminOperations", "controller_moves", "coordinator_moves", "partitions_of"]
 
 MISSED_MAX: Final = 3
-"""After so many metadata responses without a topic it does not exist: brokers may not know a new one at once."""
+"""The number of metadata responses without a topic after which it does not exist: brokers learn of topics late."""
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -35,7 +35,7 @@ __all__ = [
 TIMES: Final = {"earliest": EARLIEST, "latest": LATEST, "max_timestamp": MAX_TIMESTAMP}
 ISOLATIONS: Final = ("read_uncommitted", "read_committed")
 _MAX_TIMESTAMP_FROM: Final = 7
-"""The first version of ListOffsets that knows it."""
+"""The first version of ListOffsets with MAX_TIMESTAMP."""
 
 
 class NewTopic(NamedTuple):

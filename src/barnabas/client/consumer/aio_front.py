@@ -42,7 +42,7 @@ T = TypeVar("T")
 def _awaited(
     call: Callable[Concatenate[ConsumerCalls, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["Consumer[Any, Any]", P], Coroutine[Any, Any, T]]:
-    """Makes of a call a method of the loop."""
+    """Makes a method of a call. The method is to be awaited."""
 
     @wraps(call)
     async def method(self: "Consumer[Any, Any]", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -62,9 +62,9 @@ class Consumer(ReadingBase, Generic[K, V]):
             async for record in consumer:
                 print(record.topic, record.partition, record.offset, record.key, record.value)
 
-    Arguments and names are those of `barnabas.Consumer`; what takes time is to be awaited, and the callbacks of a
-    subscription may be coroutine functions. A cancelled call takes no record along; a cancelled commit may still have
-    its effect. `async with` closes it: that commits what was read and leaves the group.
+    Arguments and names are those of `barnabas.Consumer`; methods that may wait are to be awaited, and the callbacks of
+    a subscription may be coroutine functions. A cancelled call loses no record; a cancelled commit may still have its
+    effect. `async with` closes the consumer, which commits the offsets that were read and leaves the group.
     """
 
     _driver: AioDriver | None = None
@@ -76,15 +76,15 @@ class Consumer(ReadingBase, Generic[K, V]):
         value_deserializer: Callable[[bytes], V] | None = None,
         **named: "Unpack[ConsumerKeywords]",
     ) -> None:
-        """Belongs to the loop that runs, or to that of its first call. Raises UsageError for what does not exist or
-        does not fit."""
+        """Checks the arguments. Raises UsageError for settings that do not exist or do not fit. The consumer belongs to
+        the running event loop, or to that of its first call."""
         self._polling = False
         self._closed = False
         self._pid = os.getpid()
         self._set_up(topics, {**named, "key_deserializer": key_deserializer, "value_deserializer": value_deserializer})
 
     def _open(self) -> None:
-        with contextlib.suppress(RuntimeError):  # no loop runs yet: it connects with the first call
+        with contextlib.suppress(RuntimeError):  # no loop runs yet: the consumer connects with its first call
             asyncio.get_running_loop()
             self._begin()
 
@@ -104,7 +104,7 @@ class Consumer(ReadingBase, Generic[K, V]):
 
     def _opened(self) -> AioDriver:
         if self._closed and (self._driver is None or self._driver.closed):
-            raise ClientClosed("the consumer is closed")  # not while it is being closed: its listener may commit
+            raise ClientClosed("the consumer is closed")  # not during a close, in which the listener may commit
         if os.getpid() != self._pid:
             self._check_not_static()
             self._pid, self._driver = os.getpid(), None
@@ -113,32 +113,27 @@ class Consumer(ReadingBase, Generic[K, V]):
     # --- reading ----------------------------------------------------------------------------------------------------
 
     async def poll(self, timeout: float | None = None, max_records: int | None = None) -> "list[ConsumerRecord[K, V]]":
-        """The next records, at most `max_records` (`max.poll.records`). Waits `timeout` seconds for the first, None: as
-        long as it takes; an empty list if none came.
-
-        The records count as done when the next poll begins: a commit by itself leaves them out before.
-        """
+        """Returns the next records; see `barnabas.Consumer.poll`."""
         limit = self._poll_limit(timeout, max_records)
         records: list[ConsumerRecord[K, V]] = []
         with self._reads():
             self._collect(records, await self._next(timeout), limit)
-            self._opened().turn_soon()  # what was taken makes room: ask for more while the application works
+            self._opened().turn_soon()  # the poll has made room: fetch more while the application works
         self._core.delivered.rollback_positions = {}
         return records
 
     async def poll_batch(self, timeout: float | None = None) -> "RecordBatch[K, V] | None":
-        """See `barnabas.Consumer.poll_batch`."""
+        """Returns the next records as a batch; see `barnabas.Consumer.poll_batch`."""
         seconds_or_none("timeout", timeout)
         with self._reads():
             found = await self._next(timeout)
             batch = None if found is None else self._read_batch(found)
-            self._opened().turn_soon()  # as poll does
+            self._opened().turn_soon()  # the same as in `poll`
         self._core.delivered.rollback_positions = {}
         return batch
 
     async def __aiter__(self) -> "AsyncIterator[ConsumerRecord[K, V]]":
-        """Record by record, without end; it ends when the consumer is closed. A record counts as done when the next one
-        is asked for."""
+        """Yields records until the consumer is closed. A record counts as processed when the next one is requested."""
         pace = Pace()
         while (decoded := await self._next_decoded()) is not None:
             core, iterator = self._core, decoded.iterator
@@ -149,11 +144,10 @@ class Consumer(ReadingBase, Generic[K, V]):
                 if core.needs_poll or not length_hint(iterator):
                     break
                 if pace.end():
-                    await asyncio.sleep(0)  # heartbeats must go out while records are worked on without a pause
+                    await asyncio.sleep(0)  # heartbeats must be sent while the application works without a pause
 
     async def batches(self) -> "AsyncIterator[RecordBatch[K, V]]":
-        """Batches of records, each of one partition and some 512 KiB, without end: sequences whose records are made
-        when they are touched; see RecordBatch. A batch counts as done when the next one is asked for."""
+        """Yields batches of records until the consumer is closed; see `barnabas.Consumer.batches`."""
         while True:
             try:
                 with self._reads():
@@ -165,7 +159,7 @@ class Consumer(ReadingBase, Generic[K, V]):
                 yield batch
 
     async def arrow(self, *, headers: bool = False) -> "AsyncIterator[pyarrow.Table]":
-        """See `barnabas.Consumer.arrow`."""
+        """Yields Arrow tables until the consumer is closed; see `barnabas.Consumer.arrow`."""
         while True:
             try:
                 with self._reads():
@@ -186,18 +180,10 @@ class Consumer(ReadingBase, Generic[K, V]):
         limit: int = 1000,
         finish_timeout: float = 5.0,
     ) -> None:
-        """Call `handler(record)` for every record, up to `workers` at a time, until the consumer is closed.
+        """Calls `handler(record)` for every record until the consumer is closed; see `barnabas.Consumer.process`.
 
-        Records of one key of a partition are handled one after the other (`ordered_by`: "key", "partition" or "none");
-        records without a key in any order. What is done is committed by itself every auto.commit.interval.ms, at each
-        rebalance and at the end, never beyond a record that is not done; what was done beyond it is noted in the
-        commit, and not done again. `limit` records wait or are in work at most.
-
-        An exception ends it all: what is in work gets `finish_timeout` seconds, then the exception is raised, and the
-        next poll begins at the record that failed. With `on_error(record, error)` such a record counts as done once
-        that returns. Partitions that go to another member have their work finished within `finish_timeout`, too; what
-        takes longer is done again there. Handlers that are coroutine
-        functions run as tasks, which are cancelled when their time is over; others keep the loop for themselves.
+        Handlers that are coroutine functions run as tasks, up to `workers` at a time, which are cancelled after
+        `finish_timeout`. Other handlers block the loop.
         """
         make_pool = partial(TaskPool, call=self._call, wake=self._opened().turn_soon)
         await Processor(self, make_pool, handler, workers, ordered_by, on_error, limit, finish_timeout).run()
@@ -215,14 +201,13 @@ class Consumer(ReadingBase, Generic[K, V]):
         finally:
             self._polling = False
             if self._closed and not driver.closed:
-                driver.turn_soon()  # a close waits for this
+                driver.turn_soon()  # a close waits for the end of the read
 
     async def _next(self, timeout: float | None) -> DecodedRecords | CompletedFetch | None:
-        """Returns the next records, calling the listener before if it has to know something; None when the time is
-        over."""
+        """Returns the next records, after the listener has got its events; None when the time is over."""
         core, driver = self._core, self._opened()
         deadline = None if timeout is None else time.monotonic() + timeout
-        await asyncio.sleep(0)  # a reader that always finds something must not keep the loop for itself
+        await asyncio.sleep(0)  # a reader that always finds records must let other tasks run
         while True:
             found = driver.run(core.poll)
             if isinstance(found, RebalanceEvent):
@@ -251,7 +236,7 @@ class Consumer(ReadingBase, Generic[K, V]):
         return found
 
     async def _next_decoded(self) -> DecodedRecords | None:
-        """Returns records for an iteration; None once the consumer is closed."""
+        """Returns the next records for an iteration, None once the consumer is closed."""
         decoded = None
         while decoded is None:
             if self._closed:
@@ -281,7 +266,8 @@ class Consumer(ReadingBase, Generic[K, V]):
             await result
 
     def wakeup(self) -> None:
-        """Let the task that waits in here, or the next one that would, raise WokenUp. May be called from any thread."""
+        """Makes the task that waits in a call, or the next one that would wait, raise WokenUp. Any thread may call
+        it."""
         driver = self._opened()
         self._core.woken = self._core.needs_poll = True
         driver.wakeup()
@@ -299,11 +285,11 @@ class Consumer(ReadingBase, Generic[K, V]):
     # --- the end ----------------------------------------------------------------------------------------------------
 
     async def unsubscribe(self) -> None:
-        """Give everything up and leave the group; with `enable.auto.commit` what was read is committed before."""
+        """Gives up all partitions and leaves the group, with `enable.auto.commit` after a commit."""
         await self._unsubscribe()
 
     async def close(self, timeout: float | None = None) -> None:
-        """See `barnabas.Consumer.close`. A cancelled close does without answers and closes all the same."""
+        """Closes the consumer; see `barnabas.Consumer.close`. A cancelled close does not wait for responses."""
         await self._close(CLOSE_TIMEOUT_S if timeout is None else seconds("timeout", timeout), True)
 
     async def _close(self, timeout: float, all_delivered: bool) -> None:
@@ -324,7 +310,7 @@ class Consumer(ReadingBase, Generic[K, V]):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Closes. What was at hand when an exception ended the block is not committed."""
+        """Closes the consumer. If an exception ended the block, its current records are not committed."""
         await self._close(CLOSE_TIMEOUT_S, kind is None)
 
 

@@ -1,6 +1,6 @@
-"""The calls of a consumer that wait for brokers, each written once as a coroutine, and the arguments that they read.
+"""The calls of a consumer that wait for brokers, as coroutines, and the checks of their arguments.
 
-The fronts make their methods of these, so that both have the same ones.
+Both fronts make their methods of these calls.
 """
 
 import re
@@ -21,7 +21,7 @@ __all__ = ["ConsumerCalls", "OffsetAndTimestamp", "OffsetsArgument", "Partitions
 Partitions = Iterable[TopicPartition | tuple[str, int]]
 Times = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
 OffsetsArgument = AnyRecord | OffsetsOfPartitions
-"""A record to commit, with all of its partition before it; or the next offsets to read."""
+"""A record to commit, with all records of its partition before it, or the next offsets to read."""
 
 
 class OffsetAndTimestamp(NamedTuple):
@@ -42,11 +42,12 @@ class ConsumerCalls:
         return arguments.seconds("timeout", timeout)
 
     async def commit(self, offsets: OffsetsArgument | None = None, timeout: float | None = None) -> None:
-        """Commit what the application has got (the record at hand included), a record with all before it, or the next
-        offsets to read by partition. What passes is tried again for `timeout` seconds (`default.api.timeout.ms`).
+        """Commits all delivered records (also the current one of an iteration), a record with all before it, or the
+        next offsets to read by partition. Retriable errors are retried for `timeout` seconds
+        (`default.api.timeout.ms`).
 
-        Raises RebalanceInProgress (poll, then commit again), CommitFailed (others may have the partitions), and what
-        else the coordinator says.
+        Raises RebalanceInProgress (poll, then commit again), CommitFailed (other members may have the partitions), and
+        other errors of the coordinator.
         """
         timeout_s, given = self._timeout(timeout), read_offsets(offsets)
         commits = self._core.group().commits
@@ -55,19 +56,19 @@ class ConsumerCalls:
     async def committed(
         self, partitions: Partitions, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The offsets that the group has committed, None for nothing."""
+        """Returns the offsets that the group has committed, None for partitions without one."""
         timeout_s, wanted = self._timeout(timeout), arguments.partitions("partitions", partitions)
         return await self._core.group().commits.committed(wanted, timeout_s)
 
     async def position(self, partition: TopicPartition | tuple[str, int], timeout: float | None = None) -> int:
-        """The offset behind what the application has got. Waits until it is known where to begin."""
+        """Returns the offset behind the last delivered record. Waits for the initial position."""
         timeout_s = self._timeout(timeout)
         return await self._core.position(arguments.partition("partition", partition), timeout_s)
 
     async def offsets_for_times(
         self, timestamps: Times, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record of each partition at or after a time in milliseconds; None if there is none so new."""
+        """Returns the first record of each partition at or after a time in milliseconds, None if there is none."""
         times = _times("timestamps", timestamps)
         found = await self._core.list_offsets(times, self._timeout(timeout))
         return {partition: OffsetAndTimestamp(*each) if each.offset >= 0 else None for partition, each in found.items()}
@@ -75,11 +76,11 @@ class ConsumerCalls:
     async def beginning_offsets(
         self, partitions: Partitions, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The first offsets that there are."""
+        """Returns the first offset of each partition."""
         return await self._offsets(partitions, EARLIEST, timeout)
 
     async def end_offsets(self, partitions: Partitions, timeout: float | None = None) -> dict[TopicPartition, int]:
-        """The offsets behind the last records (with `read_committed`: behind the last that can be read)."""
+        """Returns the offset behind the last record of each partition (with `read_committed` the last readable one)."""
         return await self._offsets(partitions, LATEST, timeout)
 
     async def _offsets(
@@ -90,7 +91,7 @@ class ConsumerCalls:
         return {partition: each.offset for partition, each in found.items()}
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionView]:
-        """The topic's partitions, by number. Raises TopicNotFound, OperationTimedOut."""
+        """Returns the topic's partitions in the order of their numbers. Raises TopicNotFound, OperationTimedOut."""
         timeout_s = self._timeout(timeout)
         view = await self._core.client.topic(arguments.topic_name("topic", topic), timeout_s)
         return view.in_order()
@@ -100,7 +101,7 @@ class ConsumerCalls:
 
 
 class _Topics:
-    """Names of topics and regular expressions, used as one pattern."""
+    """A pattern of several names of topics and regular expressions."""
 
     def __init__(self, wanted: list[str]) -> None:
         self._names = {text for text in wanted if not text.startswith("^")}
@@ -111,7 +112,7 @@ class _Topics:
 
 
 def read_topics(given: "Iterable[str] | re.Pattern[str]") -> list[str] | Pattern:
-    """Returns what the core subscribes to: names, or a pattern if one of them begins with `^`. Raises UsageError."""
+    """Returns the topics for the core: names, or a pattern if one of them begins with `^`. Raises UsageError."""
     if isinstance(given, re.Pattern):
         return given
     wanted = _topics("topics", [given] if isinstance(given, str) else given)

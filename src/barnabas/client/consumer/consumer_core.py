@@ -1,7 +1,7 @@
 """The whole consumer as a state machine: subscription, group, positions, fetches, commits. Both fronts use it.
 
-Rebalances and record delivery go on when the application polls (`poll`); everything else goes on in the turns of the
-network client, whichever thread makes them.
+Rebalances and record delivery progress when the application polls (`poll`). Everything else progresses in the turns of
+the network client, in any thread.
 """
 
 import logging
@@ -39,28 +39,28 @@ LITTLE_BYTES: Final = 16 * 1024
 
 
 class ConsumerCore:
-    """Everything is called by one thread at a time, under the driver's lock or on its loop."""
+    """A consumer that never waits. One thread at a time uses it, under the driver's lock or on its loop."""
 
     def __init__(self, client: NetworkClient, settings: ConsumerSettings, wall_ms: Callable[[], int]) -> None:
         self.client = client
         self.settings = settings
         self.closing = False
         self.woken = False
-        """Set by `wakeup`, at any time and by any thread."""
+        """Whether `wakeup` was called, at any time and by any thread."""
         self.is_waiting = False
-        """The application waits in a poll. Unset without the lock, so that nothing can come before that."""
+        """Whether the application waits in a poll. Unset without the lock, so that no interrupt can come before."""
         self.polled_at = float("-inf")
         """The time at which an iteration last asked for records; set without the lock."""
         self.needs_poll = False
-        """The application has to call `poll`; an iteration ends for it."""
+        """Whether the application has to call `poll`, for which an iteration ends its run."""
         reset = ResetStrategy.parse(settings.auto_offset_reset)
         self.subscription = SubscriptionState(reset, exclude_internal_topics=settings.exclude_internal_topics)
         self.delivered = DeliveredRecords(self.subscription)
-        # declared only: a None here would be all that mypyc believes of them for the rest of this function
+        # declared only: after an assignment of None, mypyc would take them for None in the rest of this function
         self.coordinator: ConsumerCoordinator | None
-        """None without a group."""
+        """The consumer's part in its group, None without a group."""
         self.standalone: StandaloneAssignment | None
-        """None with a group."""
+        """The assignment without a group, None with a group."""
         self._make_group(settings.group_id)
         self.fetch_requests = FetchRequestManager(client, self.subscription, FetchConfig.of(settings))
         self.fetcher = self.fetch_requests.fetcher
@@ -74,7 +74,7 @@ class ConsumerCore:
             on_position_known=self.fetch_requests.changed,
         )
         self._limit_commit: Callable[[Offsets], Offsets] | None = None
-        """While `process` runs: takes the offsets that were read, and returns those that may be committed."""
+        """The function that turns the offsets that were read into those that may be committed, while `process` runs."""
         self._topics = SubscribedTopics(client, self.subscription)
         self._position_waiters: list[Callable[[], None]] = []
         client.components.append(self)
@@ -141,7 +141,7 @@ class ConsumerCore:
     # --- subscribing ------------------------------------------------------------------------------------------------
 
     def subscribe(self, topics: Iterable[str] | Pattern) -> None:
-        """Subscribes to a list of topics, or to those whose names a pattern matches. Raises UsageError."""
+        """Subscribes to a list of topics, or to the topics whose names a pattern matches. Raises UsageError."""
         if not isinstance(topics, Iterable):
             self._topics.subscribe_pattern(topics)
             return
@@ -150,7 +150,7 @@ class ConsumerCore:
             self._on_subscription_changed("the subscription has changed")
 
     def group(self) -> ConsumerCoordinator:
-        """Raises UsageError without a group."""
+        """Returns the consumer's part in its group. Raises UsageError without a group."""
         if self.coordinator is None:
             raise UsageError("offsets are committed for a group: this needs group.id")
         return self.coordinator
@@ -163,7 +163,8 @@ class ConsumerCore:
             self.standalone.update()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Assigns partitions by hand, without the group; what is given up is committed before. Raises UsageError."""
+        """Assigns partitions by hand, without the group, after a commit of the partitions that are given up. Raises
+        UsageError."""
         wanted = list(partitions)
         removed = set(self.subscription.assigned()).difference(wanted)
         if removed and self.subscription.kind is SubscriptionKind.MANUAL:
@@ -175,7 +176,7 @@ class ConsumerCore:
             self.coordinator.auto_commit.start()
 
     def unsubscribe(self, reason: str = "the consumer has unsubscribed") -> Promise[None]:
-        """Gives up all partitions and leaves the group. The listener has to receive `final_event` before."""
+        """Gives up all partitions and leaves the group. The listener must receive `final_event` before."""
         removed = self.subscription.assigned()
         self.subscription.unsubscribe()
         self._topics.unsubscribe()
@@ -208,14 +209,14 @@ class ConsumerCore:
         self._follow_leaders()
 
     def _call_interceptors(self, offsets: Offsets) -> None:
-        """Has the interceptors called with committed offsets, later and by themselves, so that they cannot harm the
+        """Schedules the interceptors' callbacks for committed offsets, so that their errors cannot affect the
         commit."""
         for interceptor in self.settings.interceptor_classes:
             if hasattr(interceptor, "on_commit"):
                 self.client.completions.append(partial(interceptor.on_commit, offsets))
 
     def _follow_leaders(self) -> None:
-        """Has positions validated whose partitions have another leader now."""
+        """Requests the validation of positions whose partitions have another leader now."""
         self.fetcher.follow_leaders()
         self.offset_fetcher.changed()
         self.fetch_requests.changed()
@@ -223,12 +224,12 @@ class ConsumerCore:
     # --- the application's polls ------------------------------------------------------------------------------------
 
     def begin_wait(self) -> None:
-        """The application waits in a poll from now on."""
+        """Notes that the application begins to wait in a poll."""
         self.is_waiting = True
         self._update_poll_timer()
 
     def end_wait(self) -> None:
-        """The application goes back to its work; the caller has unset `is_waiting` already."""
+        """Notes that the application goes back to its work. The caller has unset `is_waiting` already."""
         self._update_poll_timer()
 
     def _update_poll_timer(self) -> None:
@@ -236,7 +237,7 @@ class ConsumerCore:
             self.coordinator.membership.poll_timer.set_waiting(self.client.now, self.is_waiting)
 
     def end_wait_with_records(self) -> DecodedRecords | CompletedFetch | None:
-        """Ends the wait, and returns the records that came if there is nothing else to do; otherwise None: `poll`."""
+        """Ends the wait, and returns the received records. Returns None if the application has to call `poll`."""
         self.end_wait()
         if self._needs_poll():
             return None
@@ -244,12 +245,12 @@ class ConsumerCore:
         return self.next_records()
 
     def poll(self) -> "RebalanceEvent | DecodedRecords | CompletedFetch | None":
-        """Returns what the application has to do or gets next: an event for its listener, decoded records, or a fetch
-        to decode. None: wait until `is_ready`. Raises the failures that the application has to know."""
+        """Returns the next item for the application: an event for its listener, decoded records, or a fetch to decode;
+        None if it has to wait until `is_ready`. Raises the errors for the application."""
         return self.poll_coordinator() or self.next_records()
 
     def poll_coordinator(self) -> RebalanceEvent | None:
-        """As `poll`, without records."""
+        """Returns the next event for the listener, like `poll`, but no records."""
         self._roll_back()
         if self.coordinator is not None:
             self.coordinator.membership.poll_timer.reset(self.client.now)
@@ -271,22 +272,22 @@ class ConsumerCore:
         return None if self.coordinator is None else self.coordinator.poll()
 
     def event_delivered(self) -> None:
-        """The listener receives the event of the last poll now."""
+        """Notes that the listener receives the event of the last poll now."""
         if self.standalone is not None:
             self.standalone.event_delivered()
         if self.coordinator is not None:
             self.coordinator.event_delivered()
 
     def poll_buffer(self) -> DecodedRecords | CompletedFetch | None:
-        """Returns records that are here already, between two turns of the network client; None: use `poll`."""
+        """Returns buffered records, between two turns of the network client; None if the caller has to use `poll`."""
         if self.needs_poll or self.fetch_requests.wants_turn or self.delivered.rollback_positions:
             return None
         self.delivered.mark_processed()
         return self.next_records()
 
     def _roll_back(self) -> None:
-        """The application polls again: it has processed what it received, and receives again what an interrupted poll
-        did not deliver."""
+        """Notes that the application polls again: it has processed the delivered records. Records that an interrupted
+        poll did not deliver are delivered again."""
         for partition, before in list(self.delivered.rollback_positions.items()):
             self.subscription.rewind(partition, before)
             self.fetch_requests.drop([partition])
@@ -299,17 +300,17 @@ class ConsumerCore:
         return self.delivered.next_decoded() or self.fetcher.buffer.next_fetch()
 
     def more_records(self) -> DecodedRecords | CompletedFetch | None:
-        """As `next_records`, for a poll that has some records already: failures can wait for the next poll."""
+        """Returns more records for a poll that has some already, like `next_records`. Errors wait for the next poll."""
         return self.delivered.next_decoded() or self.fetcher.buffer.next_fetch(raises_errors=False)
 
     def hold(self, fetch: CompletedFetch, records: list[AnyRecord], *, ended: bool) -> DecodedRecords | None:
-        """Keeps the decoded records of a fetch for delivery; None if there are none, or the partition's position has
-        moved elsewhere since."""
+        """Keeps the decoded records of a fetch for delivery, and returns them; None if there are none, or if the
+        partition's position has been changed since."""
         before = self._advance_position(fetch, ended=ended, gives=bool(records))
         return self.delivered.hold(fetch.partition, records, before) if records and before is not None else None
 
     def deliver(self, fetch: CompletedFetch, *, ended: bool, gives: bool) -> bool:
-        """As `hold`, for records that the application receives at once; returns whether they are still wanted."""
+        """Notes that the application receives the records of a fetch at once. Returns whether they are still wanted."""
         before = self._advance_position(fetch, ended=ended, gives=gives)
         if before is not None:
             self.delivered.deliver_all(fetch.partition, before)
@@ -328,11 +329,11 @@ class ConsumerCore:
         return before if self.fetcher.buffer.was_read(fetch, ended=ended) else None
 
     def is_ready(self) -> bool:
-        """Whether `poll` has something to return or to raise."""
+        """Whether `poll` has an item to return or an error to raise."""
         return self._needs_poll() or self.delivered.next_decoded() is not None or not self.fetcher.buffer.is_empty
 
     def has_little(self) -> bool:
-        """Whether so little is buffered that the next fetch can wait until the application has it."""
+        """Whether so few bytes are buffered that the next fetch can wait until the application has them."""
         return self.fetcher.buffer.size_bytes <= LITTLE_BYTES
 
     def _take_failure(self) -> BarnabasError | None:
@@ -347,23 +348,23 @@ class ConsumerCore:
     # --- positions and commits --------------------------------------------------------------------------------------
 
     def processed_offsets(self) -> Offsets:
-        """Returns what an automatic commit may commit."""
+        """Returns the offsets that an automatic commit may commit."""
         processed = self.delivered.processed()
         return processed if self._limit_commit is None else self._limit_commit(processed)
 
     def consumed_offsets(self) -> Offsets:
-        """Returns what a commit of the application's means that names no offsets."""
+        """Returns the offsets for a commit of the application that names none."""
         return self.delivered.consumed() if self._limit_commit is None else self.processed_offsets()
 
     def begin_processing(self, limit_commit: Callable[[Offsets], Offsets]) -> None:
-        """`process` begins: what its workers have done is committed, whatever enable.auto.commit says. `limit_commit`
-        takes the offsets that were read and returns those that may be committed."""
+        """Begins `process`: the offsets of processed records are committed even without enable.auto.commit.
+        `limit_commit` takes the offsets that were read and returns those that may be committed."""
         self._limit_commit = limit_commit
         if self.coordinator is not None and not self.coordinator.auto_commit.is_enabled:
             self.coordinator.auto_commit.enable(True)
 
     def end_processing(self) -> None:
-        """`process` ends: positions go back to the first record that is not done."""
+        """Ends `process`: moves the positions back to the first records that are not done."""
         processed = self.processed_offsets()
         self._limit_commit = None
         for partition, offset in processed.items():
@@ -384,8 +385,8 @@ class ConsumerCore:
         self._position_changed([partition])
 
     def seek_to(self, partitions: Collection[TopicPartition], kind: str) -> None:
-        """Seeks the `earliest` or `latest` offset of these partitions, or of all that are assigned; its value is asked
-        for later."""
+        """Seeks the `earliest` or `latest` offset of these partitions, or of all assigned ones. The offset is looked up
+        later."""
         wanted = partitions or self.subscription.assigned()
         for partition in wanted:
             self.subscription.request_reset(partition, ResetStrategy(kind))
@@ -411,11 +412,11 @@ class ConsumerCore:
     def list_offsets(
         self, timestamps: Mapping[TopicPartition, int], timeout_s: float
     ) -> Promise[dict[TopicPartition, PartitionOffset]]:
-        """Asks the leaders for the offsets of timestamps."""
+        """Requests the offsets of timestamps from the partitions' leaders."""
         return list_offsets(self.client, timestamps, read_committed=self.settings.read_committed, timeout_s=timeout_s)
 
     def position(self, partition: TopicPartition, timeout_s: float) -> Promise[Offset]:
-        """Promises the offset behind the last delivered record, once it is known where to begin."""
+        """Promises the offset behind the last delivered record, or the initial position once it is known."""
         promise: Promise[Offset] = Promise()
         deadline = self.client.now + timeout_s
         state = self.subscription.get(partition)
@@ -446,10 +447,10 @@ class ConsumerCore:
         return promise
 
     def auto_commit(self, timeout_s: float, *, all_delivered: bool) -> Promise[None]:
-        """Commits now what an automatic commit may commit, if those are enabled. With `all_delivered` all delivered
-        records count as processed."""
+        """Makes an automatic commit now, if they are enabled. With `all_delivered` all delivered records count as
+        processed."""
         if all_delivered:
-            self.delivered.end_iteration()  # what an iteration in another thread gave beyond this would be done twice
+            self.delivered.end_iteration()  # an iteration in another thread must not give records beyond the commit
             self._roll_back()
         if self.coordinator is None or self.subscription.kind is SubscriptionKind.NONE:
             return resolved(None)

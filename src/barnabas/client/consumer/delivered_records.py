@@ -1,11 +1,11 @@
 """Tracks which decoded records the application has received, and which of those it has processed.
 
-The positions in the subscription run ahead: they stand behind everything that was decoded. Records that are decoded and
-not delivered yet are kept here. Delivered records count as processed when the application polls again; an automatic
-commit leaves out those that it still works on.
+The positions in the subscription are behind all decoded records. Records that are decoded and not delivered yet are
+kept here. Delivered records count as processed when the application polls again; an automatic commit leaves out those
+that it still works on.
 
 A KeyboardInterrupt may come between any two steps of a delivery. Until the application has its records,
-`rollback_positions` holds where the partitions stood before; the poll after an interrupted one starts again from there.
+`rollback_positions` holds the partitions' previous positions, from which the next poll starts after an interrupted one.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ class DecodedRecords:
     __slots__ = ("_count", "_start", "iterator", "partition", "records")
 
     def __init__(self, partition: TopicPartition, records: list[AnyRecord], start: OffsetAndMetadata) -> None:
-        """`start`: what could be committed before the first of them."""
+        """Takes in `start` the offset to commit before the first record is processed."""
         self.partition = partition
         self.records = records
         self.iterator: Iterator[AnyRecord] = iter(records)
@@ -36,7 +36,7 @@ class DecodedRecords:
 
     @property
     def delivered_count(self) -> int:
-        """The number of records that the application has received; may be read while it takes more."""
+        """The number of records that the application has received, also while it takes more."""
         return self._count - length_hint(self.iterator)
 
     @property
@@ -44,7 +44,7 @@ class DecodedRecords:
         return not length_hint(self.iterator)
 
     def offset_after(self, count: int) -> OffsetAndMetadata:
-        """Returns what can be committed once the first `count` records are processed."""
+        """Returns the offset to commit once the first `count` records are processed."""
         if count <= 0:
             return self._start
         record = self.records[count - 1]
@@ -58,26 +58,26 @@ class DecodedRecords:
         return left
 
     def stop(self) -> None:
-        """Ends the iterator, wherever the application is in it."""
+        """Ends the iterator, which the application may be using."""
         self.records.clear()
 
 
 class DeliveredRecords:
     def __init__(self, subscription: SubscriptionState) -> None:
         self.current: DecodedRecords | None = None
-        """The records that an iteration goes through now."""
+        """The records of the current iteration."""
         self.rollback_positions: Offsets = {}
-        """Positions before the delivery in progress. The caller that delivers assigns an empty dict right before it
-        returns the records, where no interrupt can come between."""
+        """The positions before the delivery in progress. The caller that delivers assigns an empty dict directly before
+        it returns the records, where no interrupt can come in between."""
         self._subscription = subscription
         self._decoded: dict[TopicPartition, DecodedRecords] = {}
         self._in_progress: Offsets = {}
-        """Positions before the last poll returned records of the partitions."""
+        """The positions before the last poll returned records of the partitions."""
 
     # --- in and out -------------------------------------------------------------------------------------------------
 
     def mark_processed(self) -> None:
-        """The application asks for more records: it has processed all that were delivered."""
+        """Marks all delivered records as processed: the application requests more."""
         self._in_progress.clear()
         current = self.current
         if current is not None:
@@ -86,16 +86,16 @@ class DeliveredRecords:
                 del self._decoded[current.partition]
 
     def note_rollback(self, partition: TopicPartition, before: OffsetAndMetadata) -> None:
-        """The partition's position moves on from `before` now."""
+        """Notes the position `before`, from which the partition moves on now."""
         self.rollback_positions.setdefault(partition, before)
 
     def hold(self, partition: TopicPartition, records: list[AnyRecord], before: OffsetAndMetadata) -> DecodedRecords:
-        """Keeps decoded records for delivery; the position, which was `before`, stands behind them."""
+        """Keeps decoded records for delivery. The position was `before`, and is behind them now."""
         decoded = self._decoded[partition] = DecodedRecords(partition, records, before)
         return decoded
 
     def deliver_all(self, partition: TopicPartition, before: OffsetAndMetadata) -> None:
-        """The application receives at once what was read from `before` up to the position."""
+        """Notes that the application receives the records from `before` up to the position at once."""
         self._in_progress.setdefault(partition, before)
 
     def next_decoded(self) -> DecodedRecords | None:
@@ -106,12 +106,12 @@ class DeliveredRecords:
         return None
 
     def begin_iteration(self, decoded: DecodedRecords) -> None:
-        """The application goes through these records one by one."""
+        """Notes that the application iterates over these records."""
         self.current = decoded
         self.rollback_positions = {}
 
     def deliver(self, decoded: DecodedRecords, limit: int) -> list[AnyRecord]:
-        """Takes up to `limit` of the records for a poll to return."""
+        """Returns up to `limit` of the records for a poll."""
         begin = decoded.delivered_count
         before = decoded.offset_after(begin)
         self.note_rollback(decoded.partition, before)
@@ -121,7 +121,7 @@ class DeliveredRecords:
         return records
 
     def end_iteration(self) -> None:
-        """The iteration ends behind the record that it gave last, which the application still works on."""
+        """Ends the iteration after its last record, on which the application still works."""
         decoded = self.current
         if decoded is not None:
             count = decoded.delivered_count
@@ -138,7 +138,7 @@ class DeliveredRecords:
             self._decoded[partition] = left
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forgets partitions that were given up, or where the application has sought another position."""
+        """Drops partitions that were given up, or for which the application has sought another position."""
         for partition in partitions:
             self._in_progress.pop(partition, None)
             decoded = self._decoded.pop(partition, None)
@@ -146,12 +146,12 @@ class DeliveredRecords:
                 decoded.stop()
                 if decoded is self.current:
                     self.current = None
-            self.rollback_positions.pop(partition, None)  # last: what interrupts this begins again
+            self.rollback_positions.pop(partition, None)  # the last step, so that an interrupted drop begins again
 
     # --- positions --------------------------------------------------------------------------------------------------
 
     def position(self, partition: TopicPartition) -> OffsetAndMetadata | None:
-        """Returns the offset behind the last delivered record; None without a valid position. Raises UsageError."""
+        """Returns the offset behind the last delivered record, None without a valid position. Raises UsageError."""
         position = self._subscription.position(partition)
         before = self.rollback_positions.get(partition)
         if before is not None:
@@ -162,7 +162,7 @@ class DeliveredRecords:
         return None if position is None else OffsetAndMetadata(position.offset, "", position.offset_epoch)
 
     def consumed(self) -> Offsets:
-        """Returns the offsets behind all delivered records, which the application's own commit means."""
+        """Returns the offsets behind all delivered records, for the application's own commits."""
         offsets = self._subscription.consumed()
         for partition, decoded in self._decoded.items():
             if partition in offsets and not decoded.is_empty:
@@ -170,7 +170,7 @@ class DeliveredRecords:
         return self._limited(offsets, self.rollback_positions)
 
     def processed(self) -> Offsets:
-        """Returns the offsets behind all processed records, which an automatic commit means."""
+        """Returns the offsets behind all processed records, for automatic commits."""
         offsets = self._subscription.consumed()
         for partition, decoded in self._decoded.items():
             if partition in offsets and (decoded is self.current or not decoded.is_empty):

@@ -34,7 +34,7 @@ T = TypeVar("T")
 def _waiting(
     call: Callable[Concatenate[ConsumerCalls, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["Consumer[Any, Any]", P], T]:
-    """Makes of a call a method that waits for its end."""
+    """Makes a method of a call. The method waits for the call's end."""
 
     @wraps(call)
     def method(self: "Consumer[Any, Any]", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -50,9 +50,9 @@ class Consumer(ThreadedReading, Generic[K, V]):
             for record in consumer:
                 print(record.topic, record.partition, record.offset, record.key, record.value)
 
-    The members of a group share the partitions of its topics, and the group keeps how far it has read. Without a
-    `group_id` all partitions are read, from where `auto_offset_reset` says, and nothing is kept. A topic that begins
-    with `^` is a regular expression: `Consumer("^orders-")`.
+    The members of a group share the partitions of its topics, and the group stores the offsets that it has read.
+    Without a `group_id` all partitions are read from the offset that `auto_offset_reset` names, and no offsets are
+    stored. A topic that begins with `^` is a regular expression: `Consumer("^orders-")`.
 
     Settings are Kafka's, as keywords (`group_id="g"`) or in a dict (`{"group.id": "g"}`); times are in milliseconds,
     sizes in bytes. docs/client-settings.md lists all of them; these matter most:
@@ -71,9 +71,9 @@ class Consumer(ThreadedReading, Generic[K, V]):
     Errors are subclasses of barnabas.errors.BarnabasError. Polling without topics or partitions is a UsageError;
     without a reachable broker it waits, and a warning is logged.
 
-    Iterate over it, or `poll`. One thread reads at a time; `wakeup`, `close`, `health`, `pause`, `commit` and so on may
-    be called by any. Close it, or use it as a context manager: closing commits what was read and leaves the group.
-    After a fork the child has a consumer of its own.
+    Iterate over a consumer, or call `poll`. One thread reads at a time; `wakeup`, `close`, `health`, `pause`, `commit`
+    and so on may be called by any thread. Close it, or use it as a context manager: closing commits the offsets that
+    were read and leaves the group. After a fork the child has a consumer of its own.
     """
 
     def __init__(
@@ -83,8 +83,8 @@ class Consumer(ThreadedReading, Generic[K, V]):
         value_deserializer: Callable[[bytes], V] | None = None,
         **named: "Unpack[ConsumerKeywords]",
     ) -> None:
-        """Topics or a compiled pattern to subscribe to, settings by keyword or in a dict, and `on_assigned`,
-        `on_revoked`, `on_lost` as for `subscribe`. Raises UsageError for what does not exist or does not fit."""
+        """Takes topics or a compiled pattern to subscribe to, settings by keyword or in a dict, and `on_assigned`,
+        `on_revoked`, `on_lost` as for `subscribe`. Raises UsageError for settings that do not exist or do not fit."""
         self._reopening = threading.Lock()
         self._init_threads()
         self._set_up(topics, {**named, "key_deserializer": key_deserializer, "value_deserializer": value_deserializer})
@@ -102,19 +102,19 @@ class Consumer(ThreadedReading, Generic[K, V]):
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def poll(self, timeout: float | None = None, max_records: int | None = None) -> "list[ConsumerRecord[K, V]]":
-        """The next records, at most `max_records` (`max.poll.records`). Waits `timeout` seconds for the first, None: as
-        long as it takes; an empty list if none came.
+        """Returns the next records, at most `max_records` (`max.poll.records`). Waits `timeout` seconds for the first
+        one, with None without a limit; the list is empty if none came.
 
-        The records count as done when the next poll begins: a commit by itself leaves them out before.
+        The records count as processed when the next poll begins: automatic commits leave them out before.
         """
         limit = self._poll_limit(timeout, max_records)
         return self._deliver(lambda: self._poll(timeout, limit))
 
     def poll_batch(self, timeout: float | None = None) -> "RecordBatch[K, V] | None":
-        """The next records as one of the `batches`. Waits `timeout` seconds for it, None: as long as it takes. None if
-        no record came, which may be before the time is over: aborted records and markers of transactions are none.
+        """Returns the next records as one of the `batches`. Waits for `timeout` seconds, with None without a limit.
+        Returns None if no record came, perhaps before the time is over: aborted records and markers do not count.
 
-        The batch counts as done when the next poll begins.
+        The batch counts as processed when the next poll begins.
         """
         seconds_or_none("timeout", timeout)
 
@@ -125,13 +125,13 @@ class Consumer(ThreadedReading, Generic[K, V]):
         return self._deliver(read)
 
     def __iter__(self) -> "Iterator[ConsumerRecord[K, V]]":
-        """Record by record, without end; it ends when the consumer is closed. A record counts as done when the next one
-        is asked for."""
+        """Yields records until the consumer is closed. A record counts as processed when the next one is requested."""
         return chain.from_iterable(self._runs())
 
     def batches(self) -> "Iterator[RecordBatch[K, V]]":
-        """Batches of records, each of one partition and some 512 KiB, without end: sequences whose records are made
-        when they are touched; see RecordBatch. A batch counts as done when the next one is asked for."""
+        """Yields batches of records, each of one partition and some 512 KiB, until the consumer is closed: sequences
+        whose record objects are made at their first use; see RecordBatch. A batch counts as processed when the next one
+        is requested."""
         with contextlib.suppress(Ended):
             while True:
                 batch = self._deliver(lambda: self._read_batch(self._wait_for_next()), ends=True)
@@ -139,9 +139,9 @@ class Consumer(ThreadedReading, Generic[K, V]):
                     yield batch
 
     def arrow(self, *, headers: bool = False) -> "Iterator[pyarrow.Table]":
-        """Arrow tables, each of one partition and about a megabyte, without end: topic, partition, offset, timestamp,
-        timestamp_type, key, value and, if asked for, headers. Keys and values are as they were sent: deserializers do
-        not see them. Needs pyarrow."""
+        """Yields Arrow tables, each of one partition and about a megabyte, until the consumer is closed. Columns:
+        topic, partition, offset, timestamp, timestamp_type, key, value and optionally headers. Keys and values are not
+        deserialized. Needs pyarrow."""
         with contextlib.suppress(Ended):
             while True:
                 table = self._deliver(lambda: self._read_table(self._wait_for_next(), headers), ends=True)
@@ -158,24 +158,24 @@ class Consumer(ThreadedReading, Generic[K, V]):
         limit: int = 1000,
         finish_timeout: float = 5.0,
     ) -> None:
-        """Call `handler(record)` for every record, up to `workers` at a time, until the consumer is closed.
+        """Calls `handler(record)` for every record, up to `workers` at a time, until the consumer is closed.
 
-        Records of one key of a partition are handled one after the other (`ordered_by`: "key", "partition" or "none");
-        records without a key in any order. What is done is committed by itself every auto.commit.interval.ms, at each
-        rebalance and at the end, never beyond a record that is not done; what was done beyond it is noted in the
-        commit, and not done again. `limit` records wait or are in work at most.
+        Records of one key of a partition are handled one after the other (`ordered_by`: "key", "partition" or "none"),
+        records without a key in any order. Offsets are committed automatically every auto.commit.interval.ms, at each
+        rebalance and at the end, but never beyond a record that is not done. Records that are done beyond it are noted
+        in the commit, and not handled again. At most `limit` records wait or are in progress.
 
-        An exception ends it all: what is in work gets `finish_timeout` seconds, then the exception is raised, and the
-        next poll begins at the record that failed. With `on_error(record, error)` such a record counts as done once
-        that returns. Partitions that go to another member have their work finished within `finish_timeout`, too; what
-        takes longer is done again there. Handlers run in threads.
+        An exception of the handler ends the call: records in progress get `finish_timeout` seconds, then the exception
+        is raised, and the next poll begins at the failed record. With `on_error(record, error)` a failed record counts
+        as done when that returns. Before partitions go to another member, their records in progress get
+        `finish_timeout` seconds, too; that member handles unfinished ones again. Handlers run in threads.
         """
         make_pool = partial(ThreadPool, wake=lambda: self._driver.wakeup(), is_closing=lambda: self._core.closing)
         result_of(Processor(self, make_pool, handler, workers, ordered_by, on_error, limit, finish_timeout).run())
 
     def wakeup(self) -> None:
-        """Let the thread that waits in here, or the next one that would, raise WokenUp. May be called from any thread
-        and from signal handlers."""
+        """Makes the thread that waits in a call, or the next one that would wait, raise WokenUp. Any thread and signal
+        handlers may call it."""
         self._core.woken = self._core.needs_poll = True
         self._driver.wakeup()
 
@@ -192,18 +192,18 @@ class Consumer(ThreadedReading, Generic[K, V]):
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def unsubscribe(self) -> None:
-        """Give everything up and leave the group; with `enable.auto.commit` what was read is committed before."""
+        """Gives up all partitions and leaves the group, with `enable.auto.commit` after a commit."""
         self._check_process()
         with self._enters():
             result_of(self._unsubscribe())
 
     def close(self, timeout: float | None = None) -> None:
-        """Commit what was read (with `enable.auto.commit`), leave the group, end. Whoever waits in here hears
-        ClientClosed at once; iterations end. What was handed out counts as done.
+        """Commits the delivered records (with `enable.auto.commit`), leaves the group, and closes the consumer. Waiting
+        calls raise ClientClosed at once, and iterations end.
 
-        What has to be said is said in any case, as far as a broker is connected. `timeout` is how many seconds to wait
-        for answers: a twentieth by default, so that nothing keeps a process from ending; commit yourself, or give more,
-        if you must know. Calling it again does nothing. Signal handlers may call it.
+        The requests for that are sent in any case to brokers that are connected. `timeout` is the number of seconds to
+        wait for their responses, 0.05 by default, so that a process can end quickly; for certainty commit before, or
+        give more time. A second call does nothing. Signal handlers may call it.
         """
         self._close(CLOSE_TIMEOUT_S if timeout is None else seconds("timeout", timeout), True)
 
@@ -211,13 +211,13 @@ class Consumer(ThreadedReading, Generic[K, V]):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Closes. What was at hand when an exception ended the block is not committed."""
+        """Closes the consumer. If an exception ended the block, its current records are not committed."""
         self._close(CLOSE_TIMEOUT_S, kind is None)
 
     # --- fork -------------------------------------------------------------------------------------------------------
 
     def _left_behind(self) -> None:
-        """In the child of a fork: connections, membership and positions are the parent's."""
+        """Drops connections, membership and positions in a forked child: they belong to the parent."""
         self._init_threads()
         self._reopening = threading.Lock()
         self._forked = True

@@ -1,7 +1,7 @@
-"""The synchronous and the asyncio consumer's common part: the calls that wait for nothing, listeners, the end.
+"""The base of the synchronous and the asyncio consumer: the calls that do not wait, listeners, the end.
 
-A flow that waits is written once, as a coroutine over `_wait` and `_call`. The asyncio front awaits it. In the
-synchronous front these two block the thread and never suspend, so that one step runs the flow to its end.
+Flows that wait are coroutines over `_wait` and `_call`. The asyncio front awaits them. In the synchronous front these
+two block the thread and never suspend, so that one step runs a flow to its end.
 """
 
 import contextlib
@@ -62,7 +62,7 @@ class ConsumerBase(ABC):
         self._tls = ssl_context(self.settings)
         self._listener = self._default_listener = listener
         self._subscribed: Callable[[], None] | None = None
-        """Subscribes or assigns again, in the child of a fork."""
+        """A function that subscribes or assigns again, in a forked child."""
         if topics:
             is_pattern = len(topics) == 1 and isinstance(topics[0], re.Pattern)
             self._subscribed = self._subscribing(topics[0] if is_pattern else topics, listener)
@@ -78,15 +78,15 @@ class ConsumerBase(ABC):
 
     @abstractmethod
     def _open(self) -> None:
-        """Makes core and driver, and subscribes if there is a subscription."""
+        """Makes core and driver, and renews the subscription if there is one."""
 
     @abstractmethod
     def _check_process(self) -> None:
-        """Raises ClientClosed; in the child of a fork opens a consumer of its own."""
+        """Opens another consumer in a forked child. Raises ClientClosed."""
 
     @abstractmethod
     async def _wait(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Waits until `done()`; False when the time is over before. Raises ClientClosed."""
+        """Waits until `done()`. Returns False if the time is over before. Raises ClientClosed."""
 
     @abstractmethod
     async def _call(self, function: Callable[..., Any], *args: Any) -> None:
@@ -94,7 +94,7 @@ class ConsumerBase(ABC):
 
     @abstractmethod
     async def _deliver_event(self, event: RebalanceEvent) -> None:
-        """Calls the listener."""
+        """Calls the listener with an event."""
 
     def _check_not_static(self) -> None:
         if self.settings.group_instance_id is not None:
@@ -103,14 +103,14 @@ class ConsumerBase(ABC):
             )
 
     def _run(self, action: Callable[[], T]) -> T:
-        """Does something with the core, at once."""
+        """Calls `action`, which uses the core, and makes a turn."""
         self._check_process()
         result: T = self._driver.run(action)
         return result
 
     def _answer(self, promise: Promise[T], was_closing: bool) -> T:
-        """Returns the result of a call that began before or after a close (`was_closing`). A close in between takes
-        away what the call was about, and so may be the cause of its failure."""
+        """Returns the result of a call that began before or after a close (`was_closing`). A close in between may be
+        the cause of an error, which is then ClientClosed."""
         core = self._core
         if core.closing is not was_closing and not (promise.done and promise.error is None):
             raise ClientClosed("the consumer is closed") from promise.error
@@ -128,15 +128,14 @@ class ConsumerBase(ABC):
         on_revoked: Callback | None = None,
         on_lost: Callback | None = None,
     ) -> None:
-        """Reads these topics, or those whose whole names match a compiled pattern. The last call counts.
+        """Reads these topics, or the topics whose whole names match a compiled pattern. Each call replaces the last.
 
-        A text that begins with `^` is a regular expression, for topics whose names begin so: `"^orders-"`. The members
-        of a group share the partitions; without `group_id` this consumer reads all of them.
+        A text that begins with `^` is a regular expression for the beginning of names: `"^orders-"`. The members of a
+        group share the partitions; without `group_id` this consumer reads all of them.
 
-        The callbacks (the constructor's if there are none) get the consumer and the partitions, while the consumer
-        polls: `on_revoked` before partitions go (commit there), `on_assigned` when partitions came and before they are
-        read (seek there), `on_lost` when they have gone without being asked for; without it `on_revoked` hears that,
-        too.
+        The callbacks (by default the constructor's) are called with the consumer and the partitions, while the consumer
+        polls: `on_revoked` before partitions are given up (for commits), `on_assigned` before new partitions are read
+        (for seeks), `on_lost` after partitions were lost to other members; without it `on_revoked` is called for that.
         """
         listener = _listener({"on_assigned": on_assigned, "on_revoked": on_revoked, "on_lost": on_lost})
         self._remember(self._subscribing(topics, listener if any(listener) else self._default_listener))
@@ -157,20 +156,20 @@ class ConsumerBase(ABC):
         return subscribe
 
     def assign(self, partitions: Partitions) -> None:
-        """Read these partitions, without the group's help; the last call counts."""
+        """Reads these partitions, which the group does not assign. Each call replaces the last."""
         wanted = arguments.partitions("partitions", partitions)
         self._remember(lambda: self._core.assign(wanted))
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that this consumer reads now."""
+        """Returns the partitions that this consumer reads now."""
         return set(self._run(lambda: self._core.subscription.assigned()))
 
     def subscription(self) -> set[str]:
-        """The topics that it subscribes to; of a pattern those that match."""
+        """Returns the subscribed topics; for a pattern those that match."""
         return set(self._run(lambda: self._core.subscription.topics))
 
     def enforce_rebalance(self, reason: str = "the application asks for a rebalance") -> None:
-        """Join the group again with the next poll."""
+        """Joins the group again with the next poll."""
         arguments.text("reason", reason)
 
         def enforce() -> None:
@@ -182,7 +181,7 @@ class ConsumerBase(ABC):
     # --- positions --------------------------------------------------------------------------------------------------
 
     def seek(self, partition: "TopicPartition | tuple[str, int]", offset: int, leader_epoch: int = -1) -> None:
-        """Read on from this offset. With the epoch of the record before it the leader is asked whether its log still
+        """Continues at this offset. With the epoch of the record before it, the leader is asked whether its log still
         has that record."""
         wanted = arguments.partition("partition", partition)
         at, epoch = _offset("offset", offset), _epoch("leader_epoch", leader_epoch)
@@ -199,12 +198,12 @@ class ConsumerBase(ABC):
         self._run(lambda: self._core.seek_to(wanted, "latest"))
 
     def pause(self, partitions: Partitions) -> None:
-        """Give no records of these until `resume`; the group does not notice."""
+        """Returns no records of these partitions until `resume`. They stay assigned."""
         wanted = arguments.partitions("partitions", partitions)
         self._run(lambda: self._core.pause(wanted))
 
     def resume(self, partitions: Partitions) -> None:
-        """Gives records of these again, after `pause`."""
+        """Returns records of these partitions again, after `pause`."""
         wanted = arguments.partitions("partitions", partitions)
         self._run(lambda: self._core.resume(wanted))
 
@@ -215,17 +214,17 @@ class ConsumerBase(ABC):
     def commit_async(
         self, offsets: OffsetsArgument | None = None, callback: Callable[[Any, Any], object] | None = None
     ) -> None:
-        """Commit without waiting, and without a second try. `callback(offsets, error)` is called by the consumer's
-        loop, or by any thread that works for the consumer; without one failures are logged."""
+        """Commits without waiting, and without a retry. `callback(offsets, error)` is called by the consumer's loop, or
+        by any thread that works for the consumer; without a callback errors are logged."""
         given = read_offsets(offsets)
-        told: Callable[..., Any] | None = arguments.callback("callback", callback)
+        on_commit: Callable[..., Any] | None = arguments.callback("callback", callback)
 
         def commit() -> None:
             wanted = self._core.consumed_offsets() if given is None else given
 
             def done(promise: Promise[None]) -> None:
-                if told is not None:
-                    self._core.client.completions.append(partial(told, wanted, promise.error))
+                if on_commit is not None:
+                    self._core.client.completions.append(partial(on_commit, wanted, promise.error))
                 elif promise.error is not None:
                     _log.warning("a commit of %d partitions fails: %s", len(wanted), promise.error)
 
@@ -236,7 +235,7 @@ class ConsumerBase(ABC):
     # --- health -----------------------------------------------------------------------------------------------------
 
     def health(self) -> Health:
-        """Returns its assignment, what it waits for, and why it was rebalanced; also while another thread polls."""
+        """Returns the assignment, the reasons for waiting, and the last rebalances; also while another thread polls."""
         return self._run(lambda: health_of(self._core))
 
     def metrics(self) -> dict[str, int]:
@@ -244,7 +243,7 @@ class ConsumerBase(ABC):
         return self._run(lambda: self._core.metrics())
 
     def group_metadata(self) -> GroupMetadata:
-        """For a producer that commits this consumer's offsets in a transaction."""
+        """Returns the membership for a producer that commits this consumer's offsets in a transaction."""
 
         def describe() -> GroupMetadata:
             if self._core.coordinator is None:
@@ -267,7 +266,7 @@ class ConsumerBase(ABC):
                 await self._deliver_event(event)
         finally:
             self._subscribed = None
-            if not self._core.closing:  # a close does the rest itself
+            if not self._core.closing:  # a close does the other steps itself
                 self._run(self._core.unsubscribe)
 
     async def _leave(self, deadline: float, all_delivered: bool) -> None:

@@ -1,4 +1,4 @@
-"""The health of a consumer as a value: what it has, what it waits for, what happens if the application does nothing."""
+"""The health of a consumer: its assignment, the reasons for waiting, and the next event if the application is idle."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -18,15 +18,15 @@ class PastRebalance(NamedTuple):
 
     reason: str
     seconds_ago: float
-    """Since its end; of the one in progress, since its beginning."""
+    """The seconds since its end, or for a rebalance in progress since its beginning."""
     took_s: float
     generation_id: int
     setbacks: tuple[str, ...]
-    """Errors that made the member start again, in order."""
+    """The errors that made the member start again, in order."""
 
 
 class Health(NamedTuple):
-    """Times are seconds."""
+    """The state of a consumer. Times are in seconds."""
 
     state: str
     """`closed`, `unsubscribed`, `assigned by hand`, `without a group` (all partitions of the topics are read), or the
@@ -35,33 +35,33 @@ class Health(NamedTuple):
     rejoining: str | None
     """The reason to join the group again, now or with the next poll; None if there is none."""
     lag: dict[TopicPartition, int | None]
-    """Records behind the positions; None where no answer has told yet."""
+    """The number of records behind each position, None before the first response."""
     paused: tuple[TopicPartition, ...]
     without_position: tuple[TopicPartition, ...]
-    """They wait to learn at which offset to begin."""
+    """The partitions whose initial positions are not known yet."""
     group_id: str | None
     member_id: str
     generation_id: int
     is_leader: bool
     coordinator: str | None
-    """Its address; None while it is unknown."""
+    """The address of the group's coordinator, None while it is unknown."""
     since_poll: float | None
-    """Since the application polled last; 0 while it waits in a poll."""
+    """The time since the application's last poll; 0 while it waits in a poll."""
     since_heartbeat: float | None
-    """Since the coordinator last confirmed the membership."""
+    """The time since the coordinator last confirmed the membership."""
     deadline: str | None
     """The next event if the application does nothing: "leaves the group (max.poll.interval.ms)"."""
     deadline_in: float | None
     rebalances: tuple[PastRebalance, ...]
-    """The last ones, oldest first; the one in progress comes last."""
+    """The last rebalances, oldest first; a rebalance in progress comes last."""
     attempts: tuple[Attempt, ...]
-    """Failures to connect since a connection stood last; empty if all is well."""
+    """The failed attempts to connect since a connection was ready last."""
     fetch_failures: tuple[str, ...] = ()
-    """The last error of each broker that answers fetches with an error as a whole, or not at all."""
+    """The last error of each broker whose last Fetch response was an error, or did not come."""
 
     @property
     def total_lag(self) -> int | None:
-        """Of all partitions; None as long as one is not known."""
+        """The lag of all partitions together, None as long as one is unknown."""
         lags = list(self.lag.values())
         return None if None in lags else sum(lag for lag in lags if lag is not None)
 

@@ -1,6 +1,6 @@
 """Finds the positions of assigned partitions: committed offsets, resets, and validation with new leaders.
 
-Works in the network client's turns. Errors that are not retriable are kept for the application.
+The requests are sent in the network client's turns. Errors that are not retriable are kept for the application.
 """
 
 import logging
@@ -34,7 +34,7 @@ class OffsetFetcher:
         on_position_known: Callable[[], None],
     ) -> None:
         self._failures: dict[str, BarnabasError] = {}
-        """Errors for the application, oldest first, by their texts."""
+        """The errors for the application by their texts, oldest first."""
         self._client = client
         self._subscription = subscription
         self._commits = commits
@@ -45,10 +45,10 @@ class OffsetFetcher:
         self._fetches_committed = False
         """Whether a request for committed offsets is in flight."""
         self._fetch_committed_at = float("-inf")
-        """The earliest time of the next one."""
+        """The earliest time of the next request for committed offsets."""
         self._failed = 0
         self._next_check_at = float("-inf")
-        """The time of the next check for something to do; in the past whenever a state may have changed."""
+        """The time of the next check for work; in the past whenever a state may have changed."""
 
     def changed(self) -> None:
         """Checks at once: partitions or positions have changed."""
@@ -121,8 +121,8 @@ class OffsetFetcher:
                 self._fetch_committed_at = self._retry_later((), promise.error)
                 return
             self._failed = 0
-            # A partition that went meanwhile and came again may have been read on, and committed, by its owner between
-            # the two: what was asked for before is too old.
+            # A partition that was revoked and assigned again meanwhile may have been read and committed by another
+            # member: the response is too old then.
             still = {w: committed for w, committed in promise.result().items() if self._subscription.get(w) is asked[w]}
             self._take_committed(still)
             self.changed()
@@ -140,7 +140,7 @@ class OffsetFetcher:
         try:
             self._subscription.reset_without_commit(partitions)
         except BarnabasError as error:
-            # the application has to seek; until it does, it gets the error again and again
+            # the application has to seek, and gets the error with every poll until it does
             self._fetch_committed_at = self._retry_later((), error)
 
     # --- resets -----------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class OffsetFetcher:
 
         def each(partition: TopicPartition, found: PartitionOffset) -> None:
             if found.offset == NO_OFFSET and timestamps[partition] >= 0:
-                beyond[partition] = LATEST  # there is no record so new
+                beyond[partition] = LATEST  # no record is as new as the timestamp
                 return
             position = FetchPosition(max(found.offset, 0), NO_LEADER_EPOCH, *self._leader(partition))
             if self._subscription.reset_to(partition, wanted[partition], position):
@@ -206,7 +206,7 @@ class OffsetFetcher:
                 for partition, asked in wanted.items():
                     state = self._subscription.get(partition)
                     if state is not None and state.position == asked:
-                        state.seek(asked)  # brokers before 2.3 cannot say
+                        state.seek(asked)  # brokers before 2.3 cannot validate positions
                 self._on_position_known()
             elif promise.error is not None:
                 self._retry_later(wanted, promise.error)

@@ -1,7 +1,7 @@
 """Decodes records of the fetch buffer, passes them through the interceptors and delivers them, in both consumers.
 
-Nothing here waits. Records are decoded without the driver's lock, because deserializers and interceptors are the
-application's and may be slow; records whose decoding is interrupted are fetched again.
+No method waits. Records are decoded without the driver's lock, because the application's deserializers and interceptors
+may be slow; records whose decoding is interrupted are fetched again.
 """
 
 import logging
@@ -27,9 +27,9 @@ __all__ = ["CHUNK", "Pace", "ReadingBase"]
 T = TypeVar("T")
 
 CHUNK: Final = 1000
-"""Records that are decoded at once for an iteration."""
+"""The number of records that are decoded at once for an iteration."""
 RUN_MAX: Final = 128
-"""Records that an iteration gives before it checks whether the application has to poll."""
+"""The most records that an iteration gives before it checks whether the application has to poll."""
 RUN_FAST_S: Final = 0.002
 RUN_SLOW_S: Final = 0.05
 
@@ -37,7 +37,7 @@ _log = logging.getLogger("barnabas.consumer")
 
 
 class Pace:
-    """Adapts how many records an iteration gives in one run to the speed of the application."""
+    """Adapts the number of records in a run of an iteration to the speed of the application."""
 
     __slots__ = ("_began", "size")
 
@@ -51,7 +51,7 @@ class Pace:
         return now
 
     def end(self) -> bool:
-        """Ends the run; whether it took so long that other tasks should have their turn."""
+        """Ends the run. Returns whether it took so long that other tasks should run."""
         took = time.monotonic() - self._began
         if took < RUN_FAST_S:
             self.size = min(2 * self.size, RUN_MAX)
@@ -70,7 +70,7 @@ class ReadingBase(ConsumerBase):
         """Lets one thread or task poll at a time. Raises UsageError."""
 
     def _poll_limit(self, timeout: float | None, max_records: int | None) -> int:
-        """Checks the arguments of a poll, and returns how many records it may return."""
+        """Checks the arguments of a poll, and returns the most records that it may return."""
         seconds_or_none("timeout", timeout)
         return self.settings.max_poll_records if max_records is None else _count("max_records", max_records)
 
@@ -89,7 +89,7 @@ class ReadingBase(ConsumerBase):
     def _return_some(
         self, found: DecodedRecords | CompletedFetch, limit: int, *, raises: bool
     ) -> list[AnyRecord] | None:
-        """Returns up to `limit` records. Without `raises` an error gives None, and is raised the next time."""
+        """Returns up to `limit` records. Without `raises`, returns None for an error, which is raised the next time."""
         if isinstance(found, DecodedRecords):
             with self._driver.lock:
                 return self._core.delivered.deliver(found, limit)
@@ -115,14 +115,13 @@ class ReadingBase(ConsumerBase):
         try:
             records = fetch.read(limit)
         except BarnabasError:
-            with self._driver.lock:  # the position is before the broken record now
+            with self._driver.lock:  # the position now is that of the broken record
                 self._core.hold(fetch, [], ended=False)
             raise
         return self._intercepted(records) if records and self.settings.interceptor_classes else records
 
     def _intercepted(self, records: list[AnyRecord]) -> list[AnyRecord]:
-        """Calls one interceptor after the other, which may change or leave out records; one that fails changes
-        nothing."""
+        """Calls the interceptors in turn, which may change or leave out records. One that fails has no effect."""
         for interceptor in self.settings.interceptor_classes:
             if hasattr(interceptor, "on_consume"):
                 try:
@@ -140,7 +139,7 @@ class ReadingBase(ConsumerBase):
 
     @property
     def _decodes_each(self) -> bool:
-        """Whether each record has to be decoded, for deserializers or interceptors."""
+        """Whether each record must be decoded, for deserializers or interceptors."""
         settings = self.settings
         return bool(settings.key_deserializer or settings.value_deserializer or settings.interceptor_classes)
 
@@ -154,7 +153,7 @@ class ReadingBase(ConsumerBase):
         return None if batch is None else pyarrow.Table.from_batches([batch])
 
     def _read_whole(self, fetch: CompletedFetch, read: Callable[[], T | None]) -> T | None:
-        """Delivers at once what `read` makes of the fetch; None if that is no longer wanted."""
+        """Delivers the result of `read` for the fetch at once; None if it is no longer wanted."""
         try:
             batch = read()
         except BarnabasError:

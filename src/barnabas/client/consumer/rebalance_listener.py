@@ -12,11 +12,12 @@ ASSIGNED: Final = "assigned"
 LOST: Final = "lost"
 
 Callback = Callable[[Any, tuple[TopicPartition, ...]], object]
-"""Called with the consumer and the partitions."""
+"""A function of the consumer and the partitions."""
 
 
 class RebalanceEvent(NamedTuple):
-    """`revoked` before partitions go, `lost` after they went, `assigned` when they came and before they are read."""
+    """An event for the listener: `revoked` before partitions are given up, `lost` after they were lost, `assigned`
+    before new partitions are read."""
 
     kind: str
     partitions: tuple[TopicPartition, ...]
@@ -28,8 +29,8 @@ class RebalanceListener(NamedTuple):
     on_lost: Callback | None = None
 
     def callback_for(self, event: RebalanceEvent) -> Callback | None:
-        """Returns the callback for an event, if there is one. Without `on_lost`, `on_revoked` takes lost partitions
-        too. An assignment without new partitions is an event, other events without partitions are not."""
+        """Returns the callback for an event, if there is one. Without `on_lost`, `on_revoked` gets lost partitions,
+        too. Without partitions only `on_assigned` is called."""
         if event.kind == ASSIGNED:
             return self.on_assigned
         if not event.partitions:

@@ -1,6 +1,7 @@
 """The assignment of a consumer that subscribes to topics without being in a group: all of their partitions.
 
-As with a group, the listener is called before partitions go and before they are read, while the application polls.
+As with a group, the listener is called before partitions are given up and before new ones are read, while the
+application polls.
 """
 
 from collections.abc import Callable, Collection
@@ -16,8 +17,8 @@ __all__ = ["StandaloneAssignment"]
 class StandaloneAssignment:
     """Assigns the partitions that metadata lists. `on_change` is called with the removed ones after each change.
 
-    Partitions whose topic disappears stay assigned as long as the topic is subscribed to: a stale metadata answer must
-    not cost the position, which is stored nowhere else.
+    Partitions whose topic disappears stay assigned as long as the topic is subscribed to: a stale response must not
+    lose the position, which is stored nowhere else.
     """
 
     def __init__(
@@ -30,11 +31,11 @@ class StandaloneAssignment:
         self._subscription = subscription
         self._on_change = on_change
         self._is_due = False
-        """The assignment differs from the subscription and the metadata."""
+        """Whether the assignment differs from the subscription and the metadata."""
         self._event: RebalanceEvent | None = None
         """The listener's next event."""
         self._delivered: RebalanceEvent | None = None
-        """The event that the listener has received, and that is not carried out yet."""
+        """The event that the listener has received and that is not carried out yet."""
 
     @property
     def can_poll(self) -> bool:
@@ -47,8 +48,8 @@ class StandaloneAssignment:
             self._is_due = bool(self._gone() or self._missing() or self._subscription.pending_callback())
 
     def poll(self) -> RebalanceEvent | None:
-        """Goes on as far as possible and returns the next event for the listener, again and again until
-        `event_delivered`; None if there is none."""
+        """Goes on as far as possible, and returns the next event for the listener, None if there is none. The same
+        event is returned until `event_delivered` is called."""
         if self._event is None and self.can_poll:
             delivered, self._delivered = self._delivered, None
             if delivered is not None:
@@ -58,11 +59,11 @@ class StandaloneAssignment:
         return self._event
 
     def event_delivered(self) -> None:
-        """The listener receives the event now."""
+        """Notes that the listener receives the event now."""
         self._delivered, self._event = self._event, None
 
     def abandon(self) -> None:
-        """The consumer has unsubscribed."""
+        """Drops the events of a consumer that has unsubscribed."""
         self._is_due = False
         self._event = self._delivered = None
 
@@ -71,7 +72,7 @@ class StandaloneAssignment:
         return [partition for partition in self._subscription.assigned() if partition.topic not in topics]
 
     def _missing(self) -> list[TopicPartition]:
-        """Partitions that are known, subscribed to and not assigned."""
+        """Returns the partitions that are known, subscribed to and not assigned."""
         found = []
         for name in sorted(self._subscription.topics):
             topic = self._metadata.topic(name)

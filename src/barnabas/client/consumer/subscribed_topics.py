@@ -1,5 +1,5 @@
-"""Compares the topics that a consumer subscribes to with the metadata: which match its pattern, which do not exist yet,
-and which it cannot have."""
+"""Compares the topics that a consumer subscribes to with the metadata, to find the topics that match its pattern, the
+missing ones, and those that it may not read."""
 
 import logging
 from collections.abc import Collection
@@ -22,12 +22,12 @@ class SubscribedTopics:
         self._wanted: frozenset[str] = frozenset()
         self._failures: dict[str, BarnabasError] = {}
         self._missing: set[str] = set()
-        """Topics whose absence was logged."""
+        """The topics whose absence was logged."""
         self._matched = False
         """Whether the pattern was compared with all topics."""
 
     def subscribe_pattern(self, pattern: Pattern) -> None:
-        """Subscribes to the topics whose whole names match, once metadata lists all topics."""
+        """Subscribes to the topics whose whole names match, when metadata lists all topics."""
         self._subscription.subscribe_pattern(pattern)
         self._matched = False
         self._client.metadata.all_topics = True
@@ -45,7 +45,7 @@ class SubscribedTopics:
         self.want()
 
     def on_metadata(self) -> str | None:
-        """Takes in new metadata; returns why the topics of the pattern have changed, None if they have not."""
+        """Compares the subscription with new metadata. Returns the change of the pattern's topics, None without one."""
         view = self._client.metadata.cluster
         news = None
         if self._subscription.has_pattern and self._client.metadata.has_all_topics:
@@ -73,11 +73,11 @@ class SubscribedTopics:
 
     @property
     def has_failed(self) -> bool:
-        """Whether there is a topic that the consumer cannot have."""
+        """Whether there is a topic that the consumer may not read."""
         return bool(self._failures)
 
     def take_failure(self) -> BarnabasError | None:
-        """Returns the error of one such topic, once."""
+        """Returns the error of a topic that the consumer may not read, once."""
         return self._failures.pop(next(iter(self._failures))) if self._failures else None
 
 

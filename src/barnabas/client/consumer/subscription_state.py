@@ -1,7 +1,7 @@
 """The state of a consumer's subscription: its topics or its partitions assigned by hand, and its positions in them.
 
-Fetches, resets, commits and rebalances share it. It sends no requests: `initializing` and `partitions_needing_*` return
-what has to be requested.
+Fetches, resets, commits and rebalances share this state. It sends no requests: `initializing` and
+`partitions_needing_*` return the partitions for which a request is needed.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -40,9 +40,9 @@ class SubscriptionState:
     def __init__(self, reset: ResetStrategy, *, exclude_internal_topics: bool = True) -> None:
         self.kind = SubscriptionKind.NONE
         self.reset = reset
-        """`auto.offset.reset`."""
+        """The strategy of `auto.offset.reset`."""
         self.topics: frozenset[str] = frozenset()
-        """The subscribed topics; those of a pattern as of the last metadata."""
+        """The subscribed topics; for a pattern those in the last metadata."""
         self._exclude_internal = exclude_internal_topics
         self._pattern: Pattern | None = None
         self._states: dict[TopicPartition, PartitionState] = {}
@@ -55,7 +55,7 @@ class SubscriptionState:
         self.kind = kind
 
     def subscribe(self, topics: Iterable[Any]) -> bool:
-        """Returns whether the topics have changed, so that the group has to rebalance."""
+        """Subscribes to a list of topics. Returns whether they have changed, so that the group has to rebalance."""
         if isinstance(topics, str):
             raise UsageError(f"subscribe takes a list of topics: [{topics!r}]")
         try:
@@ -75,7 +75,7 @@ class SubscriptionState:
         self._pattern = pattern
 
     def match_pattern(self, topics: Iterable[tuple[str, bool]]) -> bool:
-        """Compares the pattern with all topics (name, whether internal); returns whether other ones match now."""
+        """Compares the pattern with all topics (name, whether internal). Returns whether other topics match now."""
         assert self._pattern is not None
         matching = self._pattern.fullmatch
         names = (name for name, internal in topics if not (internal and self._exclude_internal) and matching(name))
@@ -95,7 +95,7 @@ class SubscriptionState:
         return self.kind is SubscriptionKind.PATTERN
 
     def assign(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Assigns partitions by hand; those that stay keep their positions. Returns whether the topics have changed."""
+        """Assigns partitions by hand. Those that stay keep their positions. Returns whether the topics have changed."""
         wanted = dict.fromkeys(TopicPartition(*partition) for partition in partitions)
         self._become(SubscriptionKind.MANUAL)
         if not wanted:
@@ -105,7 +105,7 @@ class SubscriptionState:
         return self._change_topics(frozenset(partition.topic for partition in wanted))
 
     def assign_subscribed(self, partitions: Iterable[TopicPartition]) -> AssignmentChange:
-        """Assigns partitions of the topics that are subscribed to; positions of those that stay are kept."""
+        """Assigns partitions of the subscribed topics. Those that stay keep their positions."""
         assert self.subscribes, self.kind
         wanted = dict.fromkeys(partitions)
         added = tuple(partition for partition in wanted if partition not in self._states)
@@ -147,7 +147,7 @@ class SubscriptionState:
         return [partition for partition, state in self._states.items() if wanted(state)]
 
     def take_turn(self, partition: TopicPartition) -> None:
-        """Has the other partitions fetched before this one the next time."""
+        """Moves a partition to the end of the order in which partitions are fetched."""
         states = self._states
         if partition in states:  # no call between the next steps: a KeyboardInterrupt there would lose the partition
             state = states[partition]
@@ -184,7 +184,7 @@ class SubscriptionState:
     # --- positions --------------------------------------------------------------------------------------------------
 
     def position(self, partition: TopicPartition) -> FetchPosition | None:
-        """Returns the position; None if there is no valid one."""
+        """Returns the position, None if there is no valid one."""
         state = self._state(partition)
         return state.position if state.is_valid else None
 
@@ -228,8 +228,8 @@ class SubscriptionState:
         return state is not None and state.is_fetchable
 
     def initializing(self) -> list[TopicPartition]:
-        """Returns the partitions without a position, whose committed offsets are fetched next. New ones wait until the
-        listener was called, unless the application asks for their positions."""
+        """Returns the partitions without a position, whose committed offsets are fetched next. New partitions wait
+        until the listener was called, unless the application requests their positions."""
         return self._partitions_with(
             lambda state: state.state is FetchState.INITIALIZING and (state.is_asked_for or not state.pending_callback)
         )
@@ -244,7 +244,7 @@ class SubscriptionState:
     # --- resets -----------------------------------------------------------------------------------------------------
 
     def request_reset(self, partition: TopicPartition, strategy: ResetStrategy | None = None) -> None:
-        """Voids the position. Raises NoOffsetForPartition without a reset strategy."""
+        """Drops the position and awaits a reset. Raises NoOffsetForPartition without a reset strategy."""
         state = self._state(partition)
         chosen = strategy or self.reset
         if chosen.kind == "none":
@@ -265,7 +265,7 @@ class SubscriptionState:
             self.request_reset(partition)
 
     def partitions_needing_reset(self, now: float) -> dict[TopicPartition, ResetStrategy]:
-        """Returns the partitions whose offsets have to be looked up, and by which strategy."""
+        """Returns the partitions whose offsets have to be looked up, with the strategies."""
         return {
             partition: state.reset
             for partition, state in self._states.items()
@@ -273,7 +273,7 @@ class SubscriptionState:
         }
 
     def reset_to(self, partition: TopicPartition, strategy: ResetStrategy, position: FetchPosition) -> bool:
-        """Sets the position that a reset has found; returns whether that reset is still wanted."""
+        """Sets the position that a reset has found. Returns whether that reset is still wanted."""
         state = self._states.get(partition)
         if state is None or state.state is not FetchState.AWAIT_RESET or state.reset != strategy:
             return False
@@ -293,8 +293,9 @@ class SubscriptionState:
     def validated(
         self, partition: TopicPartition, asked: FetchPosition, end_epoch: int, end_offset: int
     ) -> LogTruncation | None:
-        """Takes the leader's answer: the end of its largest epoch that is not above the requested one. Confirms the
-        position, moves it to where the logs diverge, or resets it; returns the error if there is no reset strategy."""
+        """Takes over the leader's response: the end of its largest epoch that is not above the requested one. Confirms
+        the position, moves it to the offset at which the logs diverge, or resets it. Returns the error if there is no
+        reset strategy."""
         state = self._states.get(partition)
         if state is None or state.state is not FetchState.AWAIT_VALIDATION or state.position != asked:
             return None

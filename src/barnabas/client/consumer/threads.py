@@ -1,4 +1,4 @@
-"""Reading by threads: one thread polls at a time, any thread may close the consumer.
+"""Reads records in threads: one thread polls at a time, and any thread may close the consumer.
 
 A KeyboardInterrupt may come between any two steps. Records that were not delivered to the application because of it are
 delivered again by the next poll.
@@ -29,7 +29,7 @@ __all__ = ["Ended", "ThreadedReading"]
 T = TypeVar("T")
 
 TURN_S: Final = 0.001
-"""For how long an application that reads buffered records may keep the network client from its turn."""
+"""The time for which an application that reads buffered records may delay the network client's turn."""
 INTERRUPT_S: Final = 0.05
 """The least time that a close waits for the thread that polls to leave its call."""
 
@@ -39,10 +39,10 @@ class ThreadedReading(ReadingBase):
 
     def _init_threads(self) -> None:
         self._reading = threading.Lock()
-        """Held by the thread that polls."""
+        """The lock that the polling thread holds."""
         self._inside: dict[int, int] = {}
-        """The threads inside of calls, and how deep. A close by such a thread (in a callback, a signal handler) is put
-        off until it leaves its call, because it may hold locks."""
+        """The threads that are in calls, each with the depth of nested calls. If such a thread closes the consumer (in
+        a callback or a signal handler), the close waits for the end of its call, because the thread may hold locks."""
         self._close_asked: tuple[float, bool] | None = None
         self._forked = False
         self._turned_at = float("-inf")
@@ -76,16 +76,16 @@ class ThreadedReading(ReadingBase):
             raise UsageError("a consumer cannot be polled from its own callbacks, deserializers and interceptors")
 
     def _deliver(self, read: Callable[[], T], *, ends: bool = False) -> T:
-        """Returns to the application what `read` gives. With `ends` a closed consumer is the end of an iteration.
+        """Returns the result of `read` to the application. With `ends` a closed consumer is the end of an iteration.
 
         A KeyboardInterrupt comes after a call of a C function or at the beginning of a function, so never between the
-        last steps here and what the caller does with the result if that calls nothing."""
+        last steps here and the caller's use of the result if that calls nothing."""
         undelivered: dict[TopicPartition, OffsetAndMetadata] = {}
         try:
             self._check_reader()
             me, inside = threading.get_ident(), self._inside
             depth = inside.get(me, 0)
-            inside[me] = depth + 1  # as _enters does, which costs a poll more than all else here
+            inside[me] = depth + 1  # the same as _enters, whose call would cost more than all other steps here
             try:
                 with self._reading:
                     found = read()
@@ -124,7 +124,7 @@ class ThreadedReading(ReadingBase):
                     self._close_as_asked()
 
     def _close_as_asked(self) -> None:
-        """Closes, now that the thread that asked for it has left its call."""
+        """Closes the consumer, now that the thread that asked for the close has left its call."""
         asked, self._close_asked = self._close_asked, None
         if asked is not None:
             self._close(*asked)
@@ -135,13 +135,13 @@ class ThreadedReading(ReadingBase):
         records: list[AnyRecord] = []
         self._collect(records, self._next(timeout), limit)
         if self._core.fetch_requests.wants_turn and not self._driver.background_turn_due:
-            self._driver.turn()  # what was taken makes room: ask for more while the application works
+            self._driver.turn()  # the poll has made room: fetch more while the application works
         if self._core.closing:
             raise ClientClosed("the consumer is closed")
         return records
 
     def _runs(self) -> Iterator[Iterator[AnyRecord]]:
-        """Yields the records of an iteration, as many at a time as it may give without a check."""
+        """Yields the records of an iteration in runs, each as long as the iteration may go on without a check."""
         core = self._core
         pace = Pace()
         with contextlib.suppress(Ended):
@@ -156,8 +156,7 @@ class ThreadedReading(ReadingBase):
                     pace.end()
 
     def _next(self, timeout: float | None) -> DecodedRecords | CompletedFetch | None:
-        """Returns the next records, calling the listener before if it has to know something; None when the time is
-        over."""
+        """Returns the next records, after the listener has got its events; None when the time is over."""
         core, driver = self._core, self._driver
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -182,13 +181,13 @@ class ThreadedReading(ReadingBase):
                         driver.run(core.end_wait)
                 if not ready:
                     return None
-                if found is not None:  # there is no event for the listener before it
+                if found is not None:  # the listener has no event before these records
                     if core.fetch_requests.wants_turn and core.has_little():
                         driver.turn_soon()
                     return found
 
     def _poll_core(self) -> RebalanceEvent | DecodedRecords | CompletedFetch | None:
-        """Polls the core. Mostly its buffer has records, and the network client need not turn for each thousand."""
+        """Polls the core. Usually its buffer has records, and needs no turn of the network client each time."""
         core = self._core
         now = time.monotonic()
         if now < self._turned_at + TURN_S:
@@ -206,7 +205,7 @@ class ThreadedReading(ReadingBase):
         return found
 
     def _next_decoded(self) -> DecodedRecords:
-        """Returns records for an iteration."""
+        """Returns the next records for an iteration."""
         while True:
             with self._reads():
                 try:

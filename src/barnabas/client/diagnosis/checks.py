@@ -1,4 +1,4 @@
-"""Checks each stage from a host's name to the cluster, and says what to do about what fails.
+"""Checks each stage from a host's name to the cluster, with a hint for each failure.
 
     bootstrap address: dns, tcp, protocol (Kafka? TLS? something else?), versions
     cluster: metadata, controller
@@ -371,8 +371,8 @@ def _hint(host: str, first: Probe, remedy: str) -> str:
 
 
 def _identity_problem(probe: Probe, node_id: int, expected: MetadataResponse) -> str:
-    """Returns why a broker is not the expected one, or an empty text. A broker answers for its own settings only, which
-    tells which one it is."""
+    """Returns the reason why a broker is not the expected one, or an empty text. A broker answers for its own settings
+    only, which identifies it."""
     answer = probe.metadata()
     if answer.cluster_id != expected.cluster_id:
         return f"a broker of another cluster answers there: {answer.cluster_id}, not {expected.cluster_id}"

@@ -93,17 +93,17 @@ class CompletedFetch:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the next call raises."""
+        """Whether the next call raises an error."""
         return self._failure is not None
 
     @property
     def is_ended(self) -> bool:
-        """Whether nothing is left to be read or raised."""
+        """Whether all records were read, and no error is left to be raised."""
         return self._section is None and self._failure is None and not self._sections.has_more
 
     @property
     def bytes_left(self) -> int:
-        """The size of the batches of which nothing was read."""
+        """The size of the batches from which no record was read."""
         return self._sections.bytes_left
 
     def read(self, limit: int) -> list[AnyRecord]:

@@ -1,8 +1,8 @@
 """Fetched records that were not read to their end, and errors that the application must get.
 
-Both belong to an offset. After a seek, a reset or a rebalance they are dropped at the next access.
+Records and errors belong to an offset. After a seek, a reset or a rebalance they are dropped at the next access.
 
-Statements that must happen together have no call between them, so that no KeyboardInterrupt comes between.
+Statements that must happen together have no call between them, so that no KeyboardInterrupt comes in between.
 """
 
 from collections import deque
@@ -27,7 +27,7 @@ class FetchBuffer:
         """Whether records were dropped that have to be fetched again; the FetchRequestManager resets it."""
         self._partitions = partitions
         self._fetches: dict[TopicPartition, deque[CompletedFetch]] = {}
-        """In the order in which partitions are read."""
+        """The fetches by partition, in the order in which partitions are read."""
         self._leaders: dict[TopicPartition, tuple[int, int]] = {}
         """The leader that the position was validated with when the fetches completed, and its epoch."""
         self._failures: dict[TopicPartition, tuple[int, BarnabasError]] = {}
@@ -89,7 +89,7 @@ class FetchBuffer:
                 self._drop(topic_partition)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drops all of partitions that are no longer assigned."""
+        """Drops the fetches and errors of partitions that are no longer assigned."""
         for topic_partition in partitions:
             self._drop(topic_partition)
             self._failures.pop(topic_partition, None)
@@ -107,7 +107,7 @@ class FetchBuffer:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing can be read or raised now."""
+        """Whether no record can be read and no error raised now."""
         return not any(self._is_fetchable(each) for each in (*self._fetches, *self._failures))
 
     def _is_fetchable(self, topic_partition: TopicPartition) -> bool:
@@ -117,7 +117,7 @@ class FetchBuffer:
     def next_fetch(self, *, raises_errors: bool = True) -> CompletedFetch | None:
         """Lends the next fetch to a reader, which needs no lock to read it; `was_read` ends that. Raises an error that
         has no records before it, if `raises_errors`."""
-        if self._lent is not None:  # its reader was interrupted: what it may have read is fetched again
+        if self._lent is not None:  # its reader was interrupted: the records that it may have read are fetched again
             abandoned, self._lent = self._lent[0], None
             if abandoned in self._fetches.get(abandoned.partition, ()):
                 self._drop(abandoned.partition)
@@ -151,7 +151,7 @@ class FetchBuffer:
             self._drop(topic_partition)
             return None
         if not state.is_fetchable:
-            return None  # paused: kept
+            return None  # paused partitions keep their fetches
         fetches = self._current(topic_partition, state.position)
         return fetches[0] if fetches else None
 

@@ -92,7 +92,7 @@ class FetchConfig(NamedTuple):
     check_crcs: bool = True
     rack: str = ""
     replica_max_age_s: float = 300.0
-    """A preferred replica is used for so long before the leader is asked again."""
+    """The time for which a preferred replica is used before the leader is asked again."""
     key_deserializer: Deserializer | None = None
     value_deserializer: Deserializer | None = None
 
@@ -122,7 +122,7 @@ class FetchRequestBuilder(NamedTuple):
 
     @property
     def at_most(self) -> int | None:
-        """The newest version that may be used; None: any."""
+        """The newest version that may be used, None for any."""
         return None if self.data.uses_topic_ids else _TOPIC_IDS_FROM - 1
 
     def build(self, version: int) -> FetchRequest:
@@ -157,7 +157,7 @@ class FetchSessionHandler:
     def request(self, requested: Mapping[TopicPartition, RequestedPartition]) -> FetchRequestData:
         """Returns the next request, for exactly these partitions."""
         uses_ids = all(each.topic_id != ZERO_ID for each in requested.values())
-        # a session names its topics in one way to its end
+        # a session names its topics in the same way to its end
         if uses_ids != self._uses_topic_ids or self._needs_full_request:
             self._epoch = INITIAL_EPOCH
         self._uses_topic_ids, self._needs_full_request = uses_ids, False
@@ -186,14 +186,14 @@ class FetchSessionHandler:
     def answered(
         self, request: FetchRequestData, error_code: int, session_id: int, partitions: Collection[TopicPartition]
     ) -> bool:
-        """Takes in a response that has these partitions; returns whether it fits the session."""
+        """Takes over a response with these partitions. Returns whether it fits the session."""
         if error_code:
             unknown = error_code in (FetchSessionIdNotFound.code, FetchSessionTopicIdError.code)
             self._begin_anew(NO_SESSION if unknown else self._session_id)
             return False
         requested = request.partitions.keys()
         if request.is_full:
-            # a broker that throttles answers with nothing at all
+            # a broker that throttles sends an empty response
             fits = not partitions or requested == set(partitions)
             self._begin_anew(session_id if fits else NO_SESSION)
             if fits and session_id != NO_SESSION:
@@ -209,7 +209,7 @@ class FetchSessionHandler:
         return True
 
     def failed(self) -> None:
-        """Takes in that no response came: the broker may have seen the request or not."""
+        """Ends a request without a response, which the broker may have got or not."""
         self._begin_anew(self._session_id)
 
     def request_all(self) -> None:

@@ -1,9 +1,8 @@
-"""Fetching: which records are requested from which broker, and what is done with the responses.
+"""Makes Fetch requests, and takes over the records and errors of their responses.
 
 There is one request at a time to each broker. A partition is requested while at most one of its fetches is buffered, so
-that the next one is on its way while that one is read. A response counts for a partition only if it still is at the
-offset that was requested. Errors for the application are raised by `FetchBuffer.next_fetch`, after the records before
-them.
+that the next fetch is in flight while that one is read. A response counts for a partition only if its position still is
+at the requested offset. `FetchBuffer.next_fetch` raises errors for the application after the records before them.
 """
 
 import logging
@@ -52,13 +51,13 @@ from barnabas.types import TopicPartition
 __all__ = ["FETCH_ROLE", "FetchRequestManager", "Fetcher"]
 
 FETCH_ROLE: Final = 2
-"""Brokers hold Fetch requests back, so these have connections of their own."""
+"""The role of connections for Fetch requests, which brokers hold back."""
 BUFFERED_MAX: Final = 2
-"""Fetches that a partition has in the buffer or on the way, at most."""
+"""The most fetches of a partition in the buffer or in flight."""
 RETRY_S: Final = 0.1
-"""The pause between two requests for a partition after an error, unless there are new metadata."""
+"""The pause between two requests for a partition after an error, unless there is new metadata."""
 SHORT_WAIT: Final = 10
-"""A broker waits so many times shorter for records while it leads partitions that are not requested just now."""
+"""The factor by which a broker waits shorter for records while it leads partitions that are not in the request."""
 
 _REFRESH_METADATA: Final = frozenset(
     error.code
@@ -81,14 +80,15 @@ _log = logging.getLogger("barnabas.consumer")
 
 
 class _Backoff(NamedTuple):
-    """A partition is not requested before that time, or before there are newer metadata."""
+    """The time before which a partition is not requested, and the metadata's version, as newer metadata ends the
+    backoff."""
 
     until: float
     metadata_version: int
 
 
 class Fetcher:
-    """Makes Fetch requests for the partitions that are fetchable, and takes in the responses. Sends nothing itself."""
+    """Makes Fetch requests for the partitions that are fetchable, and takes over the responses, but does not send."""
 
     def __init__(self, partitions: AssignedPartitions, metadata: Metadata, config: FetchConfig) -> None:
         self.config = config
@@ -150,7 +150,7 @@ class Fetcher:
         position = state.position
         assert position is not None, f"{topic_partition} is fetchable without a position"
         if position.leader == NO_NODE and position.offset_epoch < 0:
-            # a seek before any leader was known: there is nothing to validate
+            # a seek before any leader was known needs no validation
             known = self._metadata.partition(topic_partition)
             if known is not None:
                 leader = self._metadata.leader(topic_partition)
@@ -209,19 +209,19 @@ class Fetcher:
                 state.follow_leader(leader, known.leader_epoch, can_validate=True)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drops all of partitions that are no longer assigned, or are read from elsewhere."""
+        """Drops the state of partitions that are no longer assigned, or whose positions have changed."""
         gone = list(partitions)
         self.buffer.forget(gone)
         for topic_partition in gone:
             self._backoffs.pop(topic_partition, None)
 
     def request_all(self) -> None:
-        """Has the next responses tell of all partitions, also of those without news."""
+        """Makes the next responses contain all partitions, also those without changes."""
         for session in self._sessions.values():
             session.request_all()
 
     def close(self) -> list[FetchRequestBuilder]:
-        """Returns the requests that end the sessions, whose responses are of no interest."""
+        """Returns the requests that end the sessions. Their responses are ignored."""
         requests = [(node, session.close()) for node, session in self._sessions.items()]
         self._sessions.clear()
         self._in_flight.clear()
@@ -230,7 +230,7 @@ class Fetcher:
     # --- responses --------------------------------------------------------------------------------------------------
 
     def failed(self, request: FetchRequestBuilder) -> None:
-        """Takes in that no response came."""
+        """Ends a request without a response."""
         if self._in_flight.get(request.node) is not request:
             return
         del self._in_flight[request.node]
@@ -242,7 +242,8 @@ class Fetcher:
                 state.clear_preferred_replica()
 
     def answered(self, request: FetchRequestBuilder, response: FetchResponse, now: float) -> bool:
-        """Takes in a response; returns False if it does not fit the session, so that the next request is a full one."""
+        """Takes over a response. Returns False if it does not fit the session, so that the next request is a full
+        one."""
         if self._in_flight.get(request.node) is not request:
             return True
         del self._in_flight[request.node]
@@ -256,7 +257,7 @@ class Fetcher:
         for topic_partition, answer in answers.items():
             state = self._partitions.get(topic_partition)
             if state is None or not state.is_valid or state.position is None:
-                continue  # it is no longer assigned, or its position is no longer valid
+                continue  # the partition is no longer assigned, or its position no longer valid
             offset = request.data.partitions[topic_partition].offset
             if answer.error_code:
                 brokers = brokers_of(response.node_endpoints)
@@ -319,8 +320,8 @@ class Fetcher:
         brokers: Mapping[int, Broker],
         now: float,
     ) -> None:
-        """Does what Kafka's client does about each error: refreshes metadata, resets the position, or keeps the error
-        for the application."""
+        """Handles an error like Kafka's client: refreshes metadata, resets the position, or keeps the error for the
+        application."""
         code = answer.error_code
         _log.debug("fetching %s from offset %s: %s", topic_partition, offset, error_for(code))
         if code == OffsetOutOfRange.code:
@@ -331,7 +332,7 @@ class Fetcher:
             state.clear_preferred_replica()
             self._metadata.request_update()
             leader, epoch = answer.leader_id, answer.leader_epoch
-            # the broker tells of the new leader (KIP-951): no need to wait for metadata
+            # the response names the new leader (KIP-951): no need to wait for metadata
             if (
                 code in _HAS_NEW_LEADER
                 and leader >= 0
@@ -348,7 +349,7 @@ class Fetcher:
         if state.clear_preferred_replica():
             return  # a follower may be behind; the leader knows
         if state.position is None or offset != state.position.offset:
-            # requested ahead of what is read: the records before it are read first
+            # the offset is ahead of the position: the records before it are read first
             self._back_off(topic_partition, now)
             return
         try:
@@ -384,10 +385,10 @@ class _Failure(NamedTuple):
     """The outcome of the last requests to a broker."""
 
     tries: int
-    """Failures in a row."""
+    """The number of failures in a row."""
     retry_at: float
     text: str
-    """The message for the application; empty where nothing is wrong."""
+    """The message for the application, empty without an error."""
 
 
 class FetchRequestManager:
@@ -402,21 +403,21 @@ class FetchRequestManager:
         self._has_changed = True
         self._retry_at = float("inf")
         self._unready: set[int] = set()
-        """Brokers that get a request as soon as their connection is ready."""
+        """The brokers that get a request as soon as their connection is ready."""
         self._failures: dict[int, _Failure] = {}
         self._error: BarnabasError | None = None
 
     def changed(self) -> None:
-        """Takes in that positions, pauses, leaders or the buffer have changed."""
+        """Notes that positions, pauses, leaders or the buffer have changed."""
         self._has_changed = True
 
     @property
     def wants_turn(self) -> bool:
-        """Whether there may be something to request."""
+        """Whether a turn may send requests."""
         return self._has_changed or self.fetcher.buffer.has_dropped
 
     def take_failure(self) -> BarnabasError | None:
-        """Returns the error that the application must get, once."""
+        """Returns an error for the application, once."""
         error, self._error = self._error, None
         return error
 
@@ -433,7 +434,7 @@ class FetchRequestManager:
         for request in self.fetcher.prepare_requests(now, self._is_ready):
             self._send(request)
         due = self.fetcher.next_deadline()
-        if due > now:  # what is due and was not requested is paused
+        if due > now:  # a partition that is due and was not requested is paused
             self._retry_at = min(self._retry_at, due)
 
     def next_deadline(self) -> float:
@@ -479,8 +480,8 @@ class FetchRequestManager:
         self._client.send(call, Node(request.node, FETCH_ROLE))
 
     def _back_off(self, node: int, error: Error) -> None:
-        """Sends the next request after a pause, or at once where only the session begins anew. Keeps an error that does
-        not pass for the application, and logs others."""
+        """Sends the next request after a pause, or at once if only the session begins anew. Keeps an error that is not
+        retriable for the application, and logs others."""
         known = self._failures.get(node)
         tries = 1 if known is None else known.tries + 1
         is_passing = isinstance(error, _SESSION_ENDED) and tries == 1
@@ -508,10 +509,10 @@ class FetchRequestManager:
                 self._client.send(call, Node(request.node, FETCH_ROLE))
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
-        """Drops all of partitions that are no longer assigned, or are read from elsewhere."""
+        """Drops the state of partitions that are no longer assigned, or whose positions have changed."""
         self.fetcher.forget(partitions)
         self._has_changed = True
 
 
 def _ignore(response: Any, error: Error | None) -> None:
-    """Takes no interest in a response."""
+    """Ignores a response."""

@@ -79,8 +79,8 @@ async def _ask_leaders(
     timeout_s: float,
     each: OnSuccess[T] | None,
 ) -> dict[TopicPartition, T]:
-    """Returns the answer of each partition's leader; `each` is called when one comes. Raises the first error that no
-    retry mends, the last one when the time is over, or OperationTimedOut with the attempts."""
+    """Returns the answer of each partition's leader; `each` is called when one comes. Raises the first error that is
+    not retriable, the last error when the time is over, or OperationTimedOut with the attempts."""
     metadata, retry = client.metadata, Retry(client, timeout_s=timeout_s)
     results: Results[TopicPartition, T] = Results(partitions)
 

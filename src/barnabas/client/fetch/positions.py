@@ -1,4 +1,4 @@
-"""The position of a reader in one partition, whether it is valid, and what keeps the partition from being fetched."""
+"""The position of a reader in one partition, its validity, and the reasons why the partition is not fetched."""
 
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
@@ -13,8 +13,8 @@ NO_NODE: Final = -1
 
 
 class ResetStrategy(NamedTuple):
-    """The offset that a partition without a valid position is reset to: `auto.offset.reset`, or what the application
-    asked for."""
+    """The offset that a partition without a valid position is reset to: `auto.offset.reset`, or the application's
+    seek."""
 
     kind: str
     """earliest, latest, none or by_duration."""
@@ -53,7 +53,7 @@ class FetchState(Enum):
     """The states of a partition's position."""
 
     INITIALIZING = "initializing"
-    """Nothing is known yet."""
+    """The committed offset is not known yet."""
     FETCHING = "fetching"
     AWAIT_RESET = "awaiting reset"
     """The log has no record at the offset, or no offset was committed."""
@@ -86,28 +86,28 @@ class PartitionState:
     def __init__(self) -> None:
         self.state = FetchState.INITIALIZING
         self.position: FetchPosition | None = None
-        """None while initializing and awaiting a reset."""
+        """The position, None while initializing and awaiting a reset."""
         self.reset: ResetStrategy | None = None
         """The strategy of the reset that is awaited."""
         self.retry_at = float("-inf")
         """The time of the next attempt to reset or to validate the position."""
         self.paused = False
-        """The application has paused the partition."""
+        """Whether the application has paused the partition."""
         self.pending_revocation = False
-        """The rebalance listener is being told that the partition is revoked."""
+        """Whether the rebalance listener is called because the partition is revoked."""
         self.pending_callback = False
-        """The rebalance listener has not been told yet that the partition is assigned."""
+        """Whether the rebalance listener was not called yet for the new partition."""
         self.resumed_from: OffsetAndMetadata | None = None
         """The commit that the position comes from, until the application seeks."""
         self.is_asked_for = False
-        """The application waits for the position."""
+        """Whether the application waits for the position."""
         self.high_watermark: int = NO_OFFSET
         self.last_stable_offset: int = NO_OFFSET
         self.log_start_offset: int = NO_OFFSET
         self.preferred_replica = NO_NODE
         self.preferred_until = float("-inf")
         self.fetch_until: int | None = None
-        """Records from this offset on are not fetched."""
+        """The offset from which on records are not fetched."""
         self.empty_at: int = NO_OFFSET
         """The fetch offset of the last response that had neither records nor an error."""
 
@@ -226,5 +226,4 @@ class AssignedPartitions(Protocol):
         """Moves a partition that was read to the end of the order."""
 
     def request_reset(self, topic_partition: TopicPartition, /) -> None:
-        """Gives up a position whose offset the log does not have. Raises NoOffsetForPartition if nothing says which
-        offset to go on from."""
+        """Drops a position whose offset the log does not have. Raises NoOffsetForPartition without a reset strategy."""

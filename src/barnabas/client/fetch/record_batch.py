@@ -19,7 +19,7 @@ __all__ = ["RecordBatch", "cursor_of", "origin_of"]
 
 
 def origin_of(topic_partition: TopicPartition, section: Section) -> RecordOrigin:
-    """Returns what the section's records have in common."""
+    """Returns the fields that the section's records share."""
     return RecordOrigin(topic_partition.topic, topic_partition.partition, section.leader_epoch, section.timestamp_type)
 
 
@@ -61,7 +61,7 @@ class RecordBatch(Sequence["ConsumerRecord[K, V]"], Generic[K, V]):
 
     @classmethod
     def of(cls, topic_partition: TopicPartition, records: "list[ConsumerRecord[K, V]]") -> "RecordBatch[K, V]":
-        """Makes a batch of records that deserializers or interceptors have seen, or that an iteration left."""
+        """Makes a batch of records that deserializers or interceptors have changed, or that an iteration left."""
         batch = cls.__new__(cls)
         batch._topic_partition, batch._columns, batch._records = topic_partition, None, records
         return batch

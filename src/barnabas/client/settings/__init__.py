@@ -1,8 +1,8 @@
 """The clients' settings under Kafka's names: definitions, parsing, checks.
 
 Main classes: `ProducerSettings`, `ConsumerSettings`, `AdminSettings`. They take `linger_ms=5` or `{"linger.ms": 5}`,
-are immutable, and have an attribute for each setting. They know nothing of connections; only `network` and `tls` hand
-settings on to those. The classes are imported at their first use, because no program needs all three.
+are immutable, and have an attribute for each setting. They are independent of connections; only `network` and `tls`
+convert settings for those. The classes are imported at their first use, because no program needs all three.
 """
 
 from typing import TYPE_CHECKING, Any

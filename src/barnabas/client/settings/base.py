@@ -1,7 +1,7 @@
 """The base of all clients' settings: names in both spellings, Python values or texts, immutability, secrets.
 
 A class of settings declares each setting once, as an attribute: `linger_ms: int = setting(...)` is Kafka's `linger.ms`.
-Everything wrong is a UsageError that names the setting, the rule and what to do.
+Every mistake raises a UsageError that names the setting, the rule and a remedy.
 """
 
 from collections.abc import Iterable, Mapping

@@ -60,7 +60,7 @@ begin so."""
 
 
 def refusal(name: str) -> str | None:
-    """Returns why a setting of Kafka cannot be honoured and what to do instead, None for all other names."""
+    """Returns the reason why a setting of Kafka cannot be honoured, with an alternative; None for all other names."""
     return REFUSED.get(name) or next(
         (reason for prefix, reason in REFUSED.items() if prefix.endswith(".") and name.startswith(prefix)), None
     )

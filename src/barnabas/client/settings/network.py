@@ -47,7 +47,7 @@ def network_client_settings(
 
 
 def _warn_unreachable(client: str, error: BrokerUnreachable) -> None:
-    import logging  # only mistakes pay for this import
+    import logging  # imported only after a mistake
 
     logging.getLogger("barnabas.client").warning("the %s goes on trying: %s", client, error)
 

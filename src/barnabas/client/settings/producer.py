@@ -15,7 +15,7 @@ _INT, _LONG, _BOOLEAN, _STRING = ConfigType.INT, ConfigType.LONG, ConfigType.BOO
 _LIST, _CLASS = ConfigType.LIST, ConfigType.CLASS
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 _IN_FLIGHT_MAX: Final = 5
-"""Brokers know the last five batches of a producer; with more in flight they cannot tell a repeat from a gap."""
+"""The most requests in flight with idempotence: brokers keep a producer's last five batches to detect duplicates."""
 
 
 _ROUND_ROBIN: Final = {

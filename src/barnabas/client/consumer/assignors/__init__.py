@@ -1,4 +1,5 @@
-"""Assignors: they decide which member of a classic group gets which partitions. The group's leader uses one for all.
+"""Assignors distribute the partitions among the members of a classic group. The group's leader runs one for all
+members.
 
 Main names: `Assignor` (the interface of an application's own), `Member`, `assignor_for`. An assignment depends on the
 members alone, as with Kafka's assignors of the same names.

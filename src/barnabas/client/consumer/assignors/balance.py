@@ -1,6 +1,6 @@
 """Balances partitions over members that subscribe to different topics, and moves as few partitions as that allows.
 
-It ends when no member can give a partition to one that has two fewer, not even through other members.
+The moves end when no member can give a partition to one that has two fewer, not even through other members.
 """
 
 from collections import deque
@@ -19,7 +19,8 @@ def balance(
     partition_counts: Mapping[str, int],
     owners: Mapping[TopicPartition, str],
 ) -> Assignments:
-    """`subscribers`: of each topic with partitions; `owners`: the current owners of partitions that may stay."""
+    """Returns a balanced assignment. `subscribers` has those of each topic with partitions, and `owners` the current
+    owners of partitions that may stay."""
     table = _Table(members, subscribers, owners)
     table.add_free(partition_counts)
     table.level()

@@ -17,9 +17,9 @@ class Member(NamedTuple):
     member_id: str
     topics: tuple[str, ...]
     owned: tuple[TopicPartition, ...] = ()
-    """The partitions that it has not given up; none in a group that rebalances eagerly."""
+    """The partitions that the member has not given up; none in a group that rebalances eagerly."""
     generation_id: int = -1
-    """The generation in which it got `owned`; -1 if unknown."""
+    """The generation in which the member got `owned`, -1 if unknown."""
     group_instance_id: str | None = None
     rack: str | None = None
     user_data: bytes | None = None

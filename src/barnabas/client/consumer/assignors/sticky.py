@@ -20,7 +20,7 @@ _NOTHING: Final = LastAssignment((), -1)
 
 
 class StickyAssignor:
-    """Eager: members give up all partitions before they join, and report them in their user data."""
+    """The eager form: members give up all partitions before they join, and report them in their user data."""
 
     name = "sticky"
     cooperative = False
@@ -34,8 +34,8 @@ class StickyAssignor:
 
 
 class CooperativeStickyAssignor:
-    """Members keep the partitions that do not move. One that moves has no owner until its old one has given it up; the
-    next rebalance gives it to its new owner."""
+    """The cooperative form: members keep the partitions that do not move. A partition that moves has no owner until its
+    old owner has given it up, and the next rebalance gives it to its new owner."""
 
     name = "cooperative-sticky"
     cooperative = True
@@ -49,7 +49,8 @@ class CooperativeStickyAssignor:
 
 
 def _generation_of(member: Member) -> int:
-    """Versions below 2 have it in their user data: alone (Java) or behind the partitions (franz-go)."""
+    """Returns a member's generation. Versions below 2 have it in their user data: alone (Java) or behind the partitions
+    (franz-go)."""
     data = member.user_data
     if member.generation_id >= 0 or data is None:
         return member.generation_id
@@ -116,7 +117,8 @@ def _even(
     partition_counts: Mapping[str, int],
     owners: Mapping[TopicPartition, str],
 ) -> Assignments:
-    """Assigns where all members subscribe to all topics: each gets `low` or `low + 1`, of its own partitions first."""
+    """Assigns partitions to members that all subscribe to all topics: each gets `low` or `low + 1`, first of its
+    own."""
     assignments: Assignments = {name: [] for name in sorted(member.member_id for member in members)}
     partitions = [TopicPartition(topic, index) for topic in topics for index in range(partition_counts[topic])]
     if not assignments:
@@ -156,7 +158,7 @@ def _deal(assignments: Assignments, free: Sequence[TopicPartition], low: int, ex
 
 
 def encode_previous(last: LastAssignment) -> bytes:
-    """[topic, [partition]], generation: version 1 of Kafka's schema."""
+    """Returns the bytes of topics, partitions and generation in version 1 of Kafka's schema."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(last.partitions):
         topics.setdefault(topic, []).append(partition)
@@ -168,7 +170,8 @@ def encode_previous(last: LastAssignment) -> bytes:
 
 
 def decode_previous(data: bytes | None) -> LastAssignment:
-    """Returns no partitions and generation -1 for other bytes. Version 0 has no generation."""
+    """Returns the assignment of user data; no partitions and generation -1 for other bytes. Version 0 has no
+    generation."""
     if not data:
         return _NOTHING
     found: list[TopicPartition] = []

@@ -1,8 +1,8 @@
-"""The consumer's side of its group: joins it, takes its assignments, gives partitions up, commits offsets.
+"""The consumer's part in its group: joins the group, takes assignments, gives partitions up, commits offsets.
 
-A rebalance goes on only while the application polls. `poll` goes as far as it can without the application, and returns
-the next event for the rebalance listener; it returns None while an answer is awaited. A rebalance that an exception of
-the listener interrupts goes on with the next poll; one that a KeyboardInterrupt cuts short starts again.
+A rebalance progresses only while the application polls. `poll` goes as far as possible without the application, and
+returns the next event for the rebalance listener, or None while a response is awaited. A rebalance that an exception of
+the listener interrupts continues with the next poll. After a KeyboardInterrupt the rebalance starts again.
 """
 
 import logging
@@ -26,7 +26,7 @@ from barnabas.types import TopicPartition
 __all__ = ["ConsumerCoordinator"]
 
 COMMIT_TIMEOUT_S: Final = 30.0
-"""The longest wait of a rebalance for the commit before it: the other members wait for this one."""
+"""The longest time that a rebalance waits for the commit before it, as the other members wait for this one."""
 
 _log = logging.getLogger("barnabas.consumer")
 
@@ -45,8 +45,8 @@ class ConsumerCoordinator:
         on_assignment_changed: Callable[[Collection[TopicPartition]], None],
         on_committed: Callable[[Offsets], None] | None = None,
     ) -> None:
-        """`processed_offsets` returns what an automatic commit may commit; `on_assignment_changed` gets the removed
-        partitions."""
+        """Takes `processed_offsets`, which returns the offsets for automatic commits, and `on_assignment_changed`,
+        which is called with the removed partitions."""
         self.leader_assignment = LeaderAssignment(
             client,
             group_id,
@@ -80,7 +80,7 @@ class ConsumerCoordinator:
 
     @property
     def is_reachable(self) -> bool:
-        """Whether it makes sense to wait for an answer of the group's coordinator."""
+        """Whether the group's coordinator is likely to answer."""
         return self._client.is_coordinator_reachable(self.membership.coordinator)
 
     def take_failure(self) -> BarnabasError | None:
@@ -95,14 +95,14 @@ class ConsumerCoordinator:
             self.membership.subscribe()
 
     def on_metadata(self) -> None:
-        """As the group's leader, joins again when the assignment no longer fits the topics' partitions."""
+        """Makes the group's leader join again when the assignment no longer fits the topics' partitions."""
         if self.membership.is_leader:
             reason = self.leader_assignment.reason_to_reassign()
             if reason is not None and self.membership.rejoin_reason is None:
                 self.membership.request_rejoin(reason)
 
     def unsubscribe(self, reason: str) -> Promise[None]:
-        """Leaves the group for good; the promise is settled with the coordinator's answer."""
+        """Leaves the group for good. The promise is settled with the coordinator's response."""
         self.auto_commit.stop()
         self._abandon()
         self.leader_assignment.forget()
@@ -118,8 +118,8 @@ class ConsumerCoordinator:
         return self.membership.has_assignment or self.membership.needs_join_prepare
 
     def poll(self) -> RebalanceEvent | None:
-        """Goes on with a rebalance and returns the next event for the listener, again and again until
-        `event_delivered`; None if there is none now."""
+        """Continues a rebalance, and returns the next event for the listener, None if there is none now. The same event
+        is returned until `event_delivered` is called."""
         try:
             while not isinstance(self._item, RebalanceEvent) and self.can_poll:
                 self._go_on()
@@ -136,12 +136,12 @@ class ConsumerCoordinator:
             assignment = self.membership.take_assignment()
             self._steps = self._on_join_prepare() if assignment is None else self._on_join_complete(assignment)
         steps, self._item = self._steps, None
-        for self._item in steps:  # no call, so that nothing comes between
+        for self._item in steps:  # without a call, so that no interrupt comes in between
             return
         self._steps = None
 
     def event_delivered(self) -> None:
-        """The listener receives the event now."""
+        """Notes that the listener receives the event now."""
         self._item = None
 
     def _abandon(self) -> None:
@@ -170,13 +170,13 @@ class ConsumerCoordinator:
         membership.join()
 
     def _commit(self) -> _Steps:
-        """Commits what was read so far, before other members may read on."""
+        """Commits the offsets of processed records, before other members read on."""
         if self.auto_commit.is_enabled:
             timeout_s = min(COMMIT_TIMEOUT_S, self.membership.settings.max_poll_interval_s / 2)
             yield self.auto_commit.commit(timeout_s)
 
     def _on_join_complete(self, assignment: bytes) -> _Steps:
-        """Gives up what the leader assigned to others, and takes what it assigned to this member."""
+        """Gives up the partitions that the leader assigned to others, and takes those of this member."""
         membership, subscription = self.membership, self._subscription
         if len(assignment) < 2:
             membership.request_rejoin("the leader gave this member no assignment")

@@ -15,7 +15,7 @@ from barnabas.types import TopicPartition
 __all__ = ["Subscription", "decode_assignment", "decode_subscription", "encode_assignment", "encode_subscription"]
 
 NEWEST: Final = 3
-"""Versions above this are read as if they were it: fields are only ever added at the end."""
+"""The newest version that this module knows. Later ones are read in the same way: they only add fields at the end."""
 
 
 class Subscription(NamedTuple):
@@ -24,11 +24,12 @@ class Subscription(NamedTuple):
     generation_id: int = -1
     rack: str | None = None
     user_data: bytes | None = None
-    """For the assignor alone."""
+    """Data of the assignor."""
 
 
 def encode_subscription(subscription: Subscription, version: int = NEWEST) -> bytes:
-    """Topics and partitions sorted, as brokers compare these bytes to see whether a member changed its mind."""
+    """Returns the bytes of a subscription. Topics and partitions are sorted, as brokers compare these bytes to see
+    whether a member has changed its subscription."""
     owned = [
         subscription_messages.TopicPartition(topic=topic, partitions=indexes)
         for topic, indexes in by_topic(sorted(subscription.owned)).items()
@@ -44,7 +45,7 @@ def encode_subscription(subscription: Subscription, version: int = NEWEST) -> by
 
 
 def decode_subscription(data: bytes) -> Subscription:
-    """An empty subscription for bytes that are not one: other protocols put there what they like."""
+    """Returns the subscription of a member; an empty one for bytes of other protocols."""
     try:
         version = min(int.from_bytes(data[:2], "big"), NEWEST)
         message, _ = decode(subscription_messages.ConsumerProtocolSubscription, version, data, 2)
@@ -55,7 +56,7 @@ def decode_subscription(data: bytes) -> Subscription:
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    """Version 1: the later ones are no different."""
+    """Returns the bytes of an assignment in version 1, which later versions do not change."""
     topics = [
         assignment_messages.TopicPartition(topic=topic, partitions=sorted(indexes))
         for topic, indexes in sorted(by_topic(partitions).items())
@@ -64,7 +65,7 @@ def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
-    """Sorted; empty for bytes that are not an assignment."""
+    """Returns the sorted partitions of an assignment, none for other bytes."""
     if not data:
         return ()
     try:

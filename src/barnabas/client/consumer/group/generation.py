@@ -20,11 +20,11 @@ __all__ = ["Generation", "MemberState", "explained", "name_of"]
 
 class MemberState(Enum):
     UNJOINED = "unjoined"
-    """Not in the group, as far as this member knows."""
+    """The member is not in the group."""
     PREPARING = "preparing rebalance"
     """JoinGroup is in flight, or will be sent again."""
     COMPLETING = "completing rebalance"
-    """Joined; the member waits for its assignment."""
+    """The member has joined, and waits for its assignment."""
     STABLE = "stable"
 
 

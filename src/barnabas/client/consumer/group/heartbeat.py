@@ -1,7 +1,4 @@
-"""The times of a group member's heartbeats, and of its application's polls.
-
-Numbers only: no clock, no request.
-"""
+"""The times of a group member's heartbeats, and of its application's polls, without a clock and requests."""
 
 import logging
 from typing import Final, NamedTuple
@@ -9,7 +6,7 @@ from typing import Final, NamedTuple
 __all__ = ["Heartbeat", "MembershipSettings", "PollTimer"]
 
 WARN_AT: Final = (0.5, 0.8)
-"""Of max.poll.interval.ms."""
+"""The parts of max.poll.interval.ms after which a warning is logged."""
 
 _log = logging.getLogger("barnabas.consumer")
 
@@ -22,12 +19,12 @@ class MembershipSettings(NamedTuple):
     session_timeout_s: float = 45.0
     heartbeat_interval_s: float = 3.0
     max_poll_interval_s: float = 300.0
-    """Also the group's rebalance timeout, as far as it depends on this member."""
+    """The longest time between polls, which is also this member's rebalance timeout."""
     request_timeout_s: float = 30.0
 
 
 class Heartbeat:
-    """Says in `due` when a member has to send its next heartbeat."""
+    """Computes in `due` when a member has to send its next heartbeat."""
 
     def __init__(self, settings: MembershipSettings) -> None:
         self._settings = settings
@@ -37,7 +34,7 @@ class Heartbeat:
         """The time at which the coordinator last confirmed the membership."""
 
     def begin(self, now: float) -> None:
-        """The member has joined."""
+        """Starts the heartbeats of a member that has joined."""
         self.due = now + self._settings.heartbeat_interval_s
         self.answered_at = now
         self._warned = False
@@ -46,7 +43,7 @@ class Heartbeat:
         self.due = float("inf")
 
     def sent(self) -> None:
-        """A heartbeat is on its way: the next one waits for its answer."""
+        """Notes that a heartbeat is in flight: the next one waits for its response."""
         self.due = float("inf")
 
     def answered(self, now: float, sent_at: float) -> None:
@@ -55,7 +52,7 @@ class Heartbeat:
         self._warned = False
 
     def failed(self, now: float, pause_s: float) -> None:
-        """A heartbeat had no answer, or a retriable error: the next one is due after a short pause."""
+        """Makes the next heartbeat due after a short pause: the last one had no response, or a retriable error."""
         self.due = now + min(pause_s, self._settings.heartbeat_interval_s)
         silent_s = now - self.answered_at
         if silent_s > self._settings.session_timeout_s and not self._warned:
@@ -81,25 +78,25 @@ class PollTimer:
         self.polled_at = float("inf")
 
     def set_waiting(self, now: float, is_waiting: bool) -> None:
-        """Notes whether the application waits in a poll now. One that no longer does was last seen there now."""
+        """Notes whether the application waits in a poll now. The end of the wait counts as the last poll."""
         if is_waiting or self.is_waiting:
             self.reset(now)
         self.is_waiting = is_waiting
 
     def reset(self, now: float) -> None:
-        """The application polls now."""
+        """Notes that the application polls now."""
         self.polled_at = now
         self._warnings = 0
 
     def deadline(self) -> float:
-        """Returns when `has_expired` will warn, or be true."""
+        """Returns when `has_expired` will log a warning or return True."""
         if self.is_waiting:
             return float("inf")
         share = WARN_AT[self._warnings] if self._warnings < len(WARN_AT) else 1.0
         return self.polled_at + share * self._interval_s
 
     def has_expired(self, now: float) -> bool:
-        """Whether the application has not polled for max.poll.interval.ms; logs warnings before that."""
+        """Whether the application has not polled for max.poll.interval.ms. Logs warnings before that."""
         if now < self.deadline():
             return False
         away_s = now - self.polled_at

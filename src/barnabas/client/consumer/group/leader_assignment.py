@@ -1,4 +1,4 @@
-"""Assigns the partitions to a group's members, as its leader, and tells the leader what this member subscribes to."""
+"""Assigns the partitions to a group's members if this member is the leader, and sends the leader its subscription."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,7 +25,7 @@ _log = logging.getLogger("barnabas.consumer")
 
 
 class LeaderAssignment:
-    """`topics` and `owned` return what this member subscribes to and has."""
+    """The assignors of a member. `topics` and `owned` return the member's subscribed topics and its partitions."""
 
     def __init__(
         self,
@@ -37,11 +37,11 @@ class LeaderAssignment:
         owned: Callable[[], Collection[TopicPartition]],
         rack: str | None = None,
     ) -> None:
-        """Raises UsageError for two assignors of one name."""
+        """Takes the assignors in the order of preference. Raises UsageError for two assignors of one name."""
         self.cooperative = all(assignor.cooperative for assignor in assignors)
-        """Whether members keep what does not move while the group rebalances (KIP-429)."""
+        """Whether members keep the partitions that do not move during a rebalance (KIP-429)."""
         self.last: LastAssignment | None = None
-        """This member's last assignment, for sticky assignors."""
+        """The last assignment of this member, for sticky assignors."""
         self._client = client
         self._group_id = group_id
         self._assignors = {assignor.name: assignor for assignor in assignors}
@@ -53,7 +53,7 @@ class LeaderAssignment:
         self._assigned_counts: dict[str, int] = {}
         """The number of partitions of each topic in the assignment that this member made as the leader."""
         self._members_topics: set[str] = set()
-        """Topics of other members, which the leader keeps in the metadata."""
+        """The topics of other members, which the leader keeps in the metadata."""
 
     # --- this member -------------------------------------------------------------------------------------------------
 
@@ -101,7 +101,7 @@ class LeaderAssignment:
         return {name: self._count(name) or 0 for name in topics}
 
     def _count(self, name: str) -> int | None:
-        """Returns None if the metadata does not say."""
+        """Returns the number of a topic's partitions, None if the metadata lacks the topic."""
         topic = self._client.metadata.cluster.topics.get(name)
         if topic is None or topic.error_code not in (0, UnknownTopicOrPartition.code):
             return None
@@ -140,14 +140,14 @@ class LeaderAssignment:
     # --- changes after the assignment -------------------------------------------------------------------------------
 
     def forget(self) -> None:
-        """Forgets the other members' topics: this member is not the leader, or will join again."""
+        """Drops the other members' topics: this member is not the leader, or will join again."""
         self._assigned_counts = {}
         if self._members_topics:
             self._client.metadata.remove_topics(self._members_topics - set(self._topics()))
             self._members_topics = set()
 
     def reason_to_reassign(self) -> str | None:
-        """Returns why the leader's assignment is out of date; None if it is not."""
+        """Returns the reason why the leader's assignment is out of date, None if it is not."""
         for name, count in self._assigned_counts.items():
             now = self._count(name)
             if now is not None and now != count:

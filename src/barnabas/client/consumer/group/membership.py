@@ -1,10 +1,10 @@
 """Membership in a consumer group (classic protocol): join, sync, heartbeat, leave, as a state machine.
 
 Partitions change only while the application polls: it gives them up (`begin_join_prepare`), calls `join`, and later
-`take_assignment`. Requests, answers, retries and heartbeats go on at any time. A member that the group no longer knows
-owns nothing: its partitions are lost, not revoked.
+`take_assignment`. Requests, responses, retries and heartbeats progress at any time. A member that was removed from the
+group owns no partitions: they are lost, not revoked.
 
-The coordinator chooses the group's leader: its answer to JoinGroup says which member that is (`_joined`). The leader
+The coordinator chooses the group's leader, and its response to JoinGroup names that member (`_joined`). The leader
 assigns the partitions, see `leader_assignment`.
 """
 
@@ -48,11 +48,11 @@ _log = logging.getLogger("barnabas.consumer")
 
 
 OnAssigned = Callable[[dict[str, bytes] | None, Error | None], None]
-"""Called with the assignment of each member, or with an error."""
+"""A callback that gets the assignment of each member, or an error."""
 
 
 class MemberCallbacks(Protocol):
-    """The calls of a membership for what depends on subscriptions and assignors."""
+    """The part of a member that depends on subscriptions and assignors."""
 
     def metadata(self, generation_id: int) -> Sequence[tuple[str, bytes]]:
         """Returns the assignors by name, the preferred one first, each with this member's metadata for the leader."""
@@ -62,7 +62,7 @@ class MemberCallbacks(Protocol):
 
     def on_leader_elected(self, protocol: str, members: Sequence[Any], skip: bool, done: OnAssigned) -> None:
         """Assigns the partitions to the members and calls `done`, perhaps later. With `skip` the members keep their
-        assignments, and this one only watches what these depend on."""
+        assignments, and this member only watches the topics that they depend on."""
 
 
 class Membership:
@@ -71,11 +71,11 @@ class Membership:
         self.state = MemberState.UNJOINED
         self.generation = Generation()
         self.assigned_generation = Generation()
-        """The generation of the application's last assignment. Transactions still use it after it was lost, so that
-        what was read in it is fenced."""
+        """The generation of the application's last assignment. Transactions use it even after it was lost, so that the
+        coordinator fences them."""
         self.is_leader = False
         self.failure: BarnabasError | None = None
-        """An error that the application has to know; see `take_failure`."""
+        """An error for the application; see `take_failure`."""
         self.history = RebalanceHistory()
         self.poll_timer = PollTimer(settings)
         self.heartbeat = Heartbeat(settings)
@@ -85,12 +85,12 @@ class Membership:
         self.is_subscribed = False
         """Whether the consumer subscribes to topics, whose partitions come from the group."""
         self._reason: str | None = None
-        """The reason to join again; None if there is none."""
+        """The reason to join again, None if there is none."""
         self._needs_join_prepare = False
         self._join_at = float("inf")
-        """The time to send JoinGroup again."""
+        """The time of the next JoinGroup."""
         self._attempt = 0
-        """Number of the attempt to join; answers to earlier attempts are ignored."""
+        """The number of the attempt to join; responses to earlier attempts are ignored."""
         self._in_flight = False
         self._failures = 0
         self._assignment: bytes | None = None
@@ -98,7 +98,7 @@ class Membership:
     # --- the application's half -------------------------------------------------------------------------------------
 
     def subscribe(self, reason: str = "joining the group") -> None:
-        """Has the member join when the application polls next."""
+        """Makes the member join at the application's next poll."""
         self.is_subscribed = True
         self.poll_timer.reset(self._client.now)
         if self._reason is None:
@@ -106,7 +106,7 @@ class Membership:
             self._needs_join_prepare = True
 
     def request_rejoin(self, reason: str) -> None:
-        """Has the member join again when the application polls next. `reason` is for logs, the coordinator's too."""
+        """Makes the member join again at the application's next poll. `reason` is for the logs of client and broker."""
         if self.is_subscribed:
             if self._reason is None:
                 _log.info("group %r: rejoining: %s", self.settings.group_id, reason)
@@ -114,7 +114,7 @@ class Membership:
 
     @property
     def rejoin_reason(self) -> str | None:
-        """The reason of the rebalance that is due or in progress; None if there is none."""
+        """The reason of the rebalance that is due or in progress, None if there is none."""
         if self._reason is not None:
             return self._reason
         return self.history.reason if self.history.is_under_way else None
@@ -125,28 +125,28 @@ class Membership:
 
     @property
     def needs_join_prepare(self) -> bool:
-        """Whether the application has to give up partitions before this member can join again."""
+        """Whether the application must give up partitions before this member can join again."""
         if self._reason is None or self._assignment is not None or self._in_flight or self._join_at < float("inf"):
             return False
         return self._needs_join_prepare
 
     def begin_join_prepare(self) -> None:
-        """The application gives up its partitions now; they are lost or revoked, see `is_lost`."""
+        """Notes that the application gives up its partitions now. They are lost or revoked, see `is_lost`."""
         self._needs_join_prepare = False
 
     @property
     def is_lost(self) -> bool:
-        """Whether the group no longer knows this member, so that others may have its partitions already."""
+        """Whether this member was removed from the group, so that others may have its partitions already."""
         return self.generation.generation_id < 0 or not self.generation.member_id
 
     def restart_join_prepare(self, reason: str) -> None:
-        """The application was interrupted while it gave up or took partitions."""
+        """Starts the preparation again: the application was interrupted while it gave up or took partitions."""
         self._assignment = None
         self._needs_join_prepare = True
         self.request_rejoin(reason)
 
     def join(self) -> None:
-        """Joins, now that the partitions are given up; does nothing if there is something new to give up."""
+        """Joins the group after the partitions were given up. Does nothing if partitions must be given up again."""
         if self._reason is None or self._needs_join_prepare or self._in_flight:
             return
         self.is_leader = False
@@ -155,7 +155,7 @@ class Membership:
         self.advance(self._client.now)
 
     def take_assignment(self) -> bytes | None:
-        """Returns a new assignment once. The next rebalance then begins with `begin_join_prepare`."""
+        """Returns a new assignment, once. The next rebalance then begins with `begin_join_prepare`."""
         assignment, self._assignment = self._assignment, None
         if assignment is not None:
             self._needs_join_prepare = True
@@ -167,7 +167,7 @@ class Membership:
         return self._assignment is not None
 
     def take_failure(self) -> BarnabasError | None:
-        """Returns an error that is not retriable, once; but that of a fenced member again and again."""
+        """Returns an error that is not retriable, once. The error of a fenced member is returned each time."""
         failure = self.failure
         if not isinstance(failure, FencedInstanceId):
             self.failure = None
@@ -206,7 +206,7 @@ class Membership:
             self._reason = self.history.reason
             if is_first:
                 self._send_join()
-            else:  # it has our member id: a coordinator that always asks for one gets it after a pause
+            else:  # the request had a member id: a coordinator that asks again gets it after a pause
                 self._failures += 1
                 self._join_at = self._client.now + self._client.backoff_s(self._failures)
             return
@@ -260,8 +260,8 @@ class Membership:
             response.protocol_type not in (None, CONSUMER)
             or response.protocol_name not in (None, self.generation.protocol)
         ):
-            told = f"{response.protocol_type}/{response.protocol_name}"
-            error = InconsistentGroupProtocol(f"joined with {self.generation.protocol!r}, but SyncGroup says {told}")
+            chosen = f"{response.protocol_type}/{response.protocol_name}"
+            error = InconsistentGroupProtocol(f"joined with {self.generation.protocol!r}, but SyncGroup says {chosen}")
         if error is not None:
             self._join_failed("SyncGroup", error)
             return
@@ -274,7 +274,7 @@ class Membership:
     # --- failures ---------------------------------------------------------------------------------------------------
 
     def _join_failed(self, stage: str, error: Error) -> None:
-        """Joins again after a retriable error; the application has to know of any other."""
+        """Joins again after a retriable error. The application gets any other error."""
         text = f"{stage}: {name_of(error)}"
         self.history.set_back(text)
         _log.info("group %r: %s", self.settings.group_id, error if isinstance(error, ClientError) else text)
@@ -292,12 +292,12 @@ class Membership:
             self._fail(error)
 
     def _pause(self) -> float:
-        """None for the first failure in a row: it is mostly a race that the next try wins."""
+        """Returns the pause before the next attempt. There is none after a first failure, which is usually a race."""
         self._failures += 1
         return self._client.backoff_s(self._failures - 1)
 
     def _fail(self, error: Error) -> None:
-        """The application has to know of the error; its next poll joins again."""
+        """Keeps an error for the application, whose next poll joins again."""
         self.state = MemberState.UNJOINED
         self.heartbeat.end()
         self._join_at = float("inf")
@@ -307,7 +307,7 @@ class Membership:
         self._reason = f"after {name_of(error)}"
 
     def _reset_state(self, reason: str, *, forget_member: bool) -> None:
-        """The member is not in the group: answers under way are ignored, its partitions are lost."""
+        """Notes that the member is not in the group: pending responses are ignored, and its partitions are lost."""
         self._attempt += 1
         self._in_flight = False
         self.state = MemberState.UNJOINED
@@ -328,7 +328,7 @@ class Membership:
 
         def done(response: Any, error: Error | None) -> None:
             if sent != self.generation or self.state not in (MemberState.COMPLETING, MemberState.STABLE):
-                return  # the answer is for an earlier generation
+                return  # the response is for an earlier generation
             if error is None and response.error_code:
                 error = error_for(response.error_code)
             self._on_heartbeat_answer(error, now)
@@ -353,7 +353,7 @@ class Membership:
             self.failure = explained(error, self.settings)
 
     def reset_on_error(self, error: Error, stage: str) -> None:
-        """A response says that the group does not know this member, or not in this generation."""
+        """Resets a member that a response calls unknown or fenced, or of another generation."""
         self._reset_state(f"{name_of(error)} to {stage}", forget_member=isinstance(error, UnknownMemberId))
         if not self._needs_join_prepare:
             self.join()
@@ -361,8 +361,8 @@ class Membership:
     # --- leaving ----------------------------------------------------------------------------------------------------
 
     def leave(self, reason: str) -> Promise[None]:
-        """Tells the coordinator, once: if that fails, the session timeout ends the membership. A static member only
-        stops its heartbeats. Promises the answer, which may be an error."""
+        """Sends LeaveGroup once: if that fails, the session timeout ends the membership. A static member only stops its
+        heartbeats. Promises the response, which may be an error."""
         promise: Promise[None] = Promise()
         member_id = self.generation.member_id
         was_member = self.state is not MemberState.UNJOINED and member_id
@@ -377,7 +377,7 @@ class Membership:
         return promise
 
     def unsubscribe(self, reason: str) -> Promise[None]:
-        """Leaves for good."""
+        """Leaves the group for good."""
         self.is_subscribed = False
         promise = self.leave(reason)
         self._reason = None

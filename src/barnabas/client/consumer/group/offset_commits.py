@@ -1,9 +1,8 @@
-"""Commits offsets of a group, when asked or at intervals, and fetches committed offsets.
+"""Commits offsets of a group, on request or at intervals, and fetches committed offsets.
 
-A member commits in its generation only: while the group rebalances a commit fails with RebalanceInProgress, and once
-the group has moved on with CommitFailed. A commit keeps its generation for all its retries: in a later one another
-member may have the partitions, and may have committed more. Without a subscription a consumer commits without being a
-member.
+A member commits in its generation only. During a rebalance a commit fails with RebalanceInProgress, and in a later
+generation with CommitFailed. A commit keeps its generation for all its retries: in a later generation another member
+may have the partitions, and may have committed more. Without a subscription a consumer commits without being a member.
 """
 
 import logging
@@ -68,11 +67,11 @@ class OffsetCommits:
         self._instance_id = group_instance_id
         self._coordinator = Coordinator(group_id)
         self._in_flight: dict[Commit, None] = {}
-        """In the order of the calls."""
+        """The commits in flight, in the order of the calls."""
 
     def commit(self, offsets: Offsets, *, timeout_s: float | None = None) -> Promise[None]:
-        """Commits these offsets, and retries for `timeout_s`; None: one try. The retry of an earlier commit does not
-        overwrite a later commit."""
+        """Commits these offsets, and retries for `timeout_s`, or with None not at all. The retry of an earlier commit
+        does not overwrite a later commit."""
         promise: Promise[None] = Promise()
         if not offsets:
             promise.resolve(None)
@@ -99,7 +98,7 @@ class OffsetCommits:
     def committed(
         self, partitions: Collection[TopicPartition], timeout_s: float
     ) -> Promise[dict[TopicPartition, OffsetAndMetadata | None]]:
-        """Promises the committed offset of each partition; None for none."""
+        """Promises the committed offset of each partition, None for a partition without one."""
         wanted = list(partitions)
         if not wanted:
             return resolved({})
@@ -178,7 +177,7 @@ class OffsetCommits:
                 commit.promise.resolve(None)
 
     def _error_in(self, codes: Mapping[TopicPartition, int]) -> KafkaError | None:
-        """Returns the error of a response; unauthorized topics only if there is no other error."""
+        """Returns the error of a response. Unauthorized topics count only if there is no other error."""
         denied: list[str] = []
         for partition, code in codes.items():
             if code == TopicAuthorizationFailed.code:
@@ -198,7 +197,7 @@ class OffsetCommits:
         return error_for(error.code, f"group {self.group_id!r}: {text}")
 
     def _on_error(self, error: Error, sent: Generation) -> Error:
-        """Lets the membership know of an error, and returns the one for the application."""
+        """Reports an error to the membership, and returns the error for the application."""
         membership = self._membership
         if isinstance(error, UnknownMemberId | IllegalGeneration | FencedInstanceId):
             if not membership.is_subscribed or not sent.member_id:
@@ -243,7 +242,7 @@ class OffsetCommits:
         return None
 
     def _supersede(self, commit: "Commit", offsets: Offsets) -> None:
-        """Leaves the offsets of a successful commit out of the earlier ones, which must not be retried."""
+        """Removes the partitions of a successful commit from earlier commits, which must not be retried for them."""
         for other in list(self._in_flight):
             if other is commit:
                 break
@@ -251,14 +250,14 @@ class OffsetCommits:
 
 
 class Commit:
-    """One commit with its retries; `promise` is settled when it has ended."""
+    """A commit with its retries. `promise` is settled when it has ended."""
 
     def __init__(self, offsets: dict[TopicPartition, OffsetAndMetadata], promise: Promise[None]) -> None:
         self.offsets = offsets
         self.promise = promise
 
     def leave_out(self, offsets: Offsets) -> None:
-        """Drops the partitions for which something later is committed."""
+        """Drops the partitions for which a later commit has succeeded."""
         for topic_partition in offsets:
             self.offsets.pop(topic_partition, None)
         if not self.offsets:
@@ -266,7 +265,7 @@ class Commit:
 
 
 class AutoCommit:
-    """Commits every auto.commit.interval.ms what `processed_offsets` returns, if that is enabled."""
+    """Commits the result of `processed_offsets` every auto.commit.interval.ms, if that is enabled."""
 
     def __init__(
         self,
@@ -284,7 +283,7 @@ class AutoCommit:
         self._is_in_flight = False
 
     def start(self) -> None:
-        """Partitions are assigned: the first interval begins now."""
+        """Begins the first interval after an assignment."""
         if self.is_enabled:
             self._due = self._commits.client.now + self._interval_s
 
@@ -306,7 +305,7 @@ class AutoCommit:
         return float("inf") if self._is_in_flight else self._due
 
     def commit(self, timeout_s: float | None = None) -> Promise[None]:
-        """Commits now, if enabled; failures are logged. With a timeout retriable ones are tried again."""
+        """Commits now, if that is enabled. Errors are logged; with a timeout retriable ones are retried."""
         if not self.is_enabled:
             return resolved(None)
         client = self._commits.client

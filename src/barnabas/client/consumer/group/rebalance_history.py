@@ -9,15 +9,15 @@ KEPT: Final = 20
 
 
 class Rebalance(NamedTuple):
-    """One rebalance as this member saw it; times by the network client's clock."""
+    """A rebalance of this member. Its times are those of the network client's clock."""
 
     reason: str
     began_at: float
     ended_at: float | None
-    """None while it is in progress."""
+    """The time of the end, None while the rebalance is in progress."""
     generation_id: int
     setbacks: tuple[str, ...] = ()
-    """Errors that made it start again, in order."""
+    """The errors that made the rebalance start again, in order."""
 
 
 class RebalanceHistory:

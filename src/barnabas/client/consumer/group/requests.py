@@ -14,7 +14,7 @@ __all__ = ["CONSUMER", "heartbeat_request", "join_request", "leave_request", "sy
 
 CONSUMER: Final = "consumer"
 REASON_MAX: Final = 255
-"""Kafka refuses to store longer ones."""
+"""The longest reason that Kafka stores."""
 
 
 def join_request(

@@ -1,1 +1,1 @@
-"""`Consumer.process`: records go through a pool of workers, and offsets are committed without gaps."""
+"""Processes records in a pool of workers (`Consumer.process`), and commits offsets without gaps."""

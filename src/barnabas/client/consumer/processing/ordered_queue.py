@@ -1,4 +1,4 @@
-"""A queue of records for a pool of workers: those of one ordering key one after the other, all others concurrently.
+"""A queue of records for a pool of workers. Records of one ordering key are processed in order, others concurrently.
 
 An ordering key is a key of a partition, the whole partition, or a record alone. There is no queue for each worker, so a
 slow key delays only itself.
@@ -29,7 +29,7 @@ _limit = number(1, INT64_MAX)
 
 
 class OrderedQueue:
-    """Not safe for several threads."""
+    """A queue that only one thread at a time may use."""
 
     def __init__(self, ordered_by: str = "key", limit: int = 1000) -> None:
         """`limit` is the number of records, waiting or in progress, at which the queue is full."""
@@ -38,7 +38,7 @@ class OrderedQueue:
         self._ordered_by = ordered_by
         self._limit = _limit("limit", limit)
         self._waiting: dict[Hashable, deque[QueuedRecord]] = {}
-        """The records that wait behind the one in progress or ready, for each ordering key that has one of these."""
+        """The records that wait behind a record in progress or ready, for each ordering key that has one."""
         self._ready: deque[QueuedRecord] = deque()
         self._counts: dict[TopicPartition, int] = {}
         """The number of records of each partition that are not done."""
@@ -49,7 +49,7 @@ class OrderedQueue:
         return self.size >= self._limit
 
     def add(self, partition: TopicPartition, record: Any) -> None:
-        """Adds a record; those of one partition in the order of their offsets."""
+        """Adds a record. Records of a partition are added in the order of their offsets."""
         task = QueuedRecord(partition, self._ordering_key(partition, record), record)
         self.size += 1
         self._counts[partition] = self._counts.get(partition, 0) + 1
@@ -65,7 +65,7 @@ class OrderedQueue:
         if self._ordered_by == "partition":
             return partition
         if self._ordered_by == "none" or key is None:
-            return partition, record.offset  # it waits for no other record
+            return partition, record.offset  # the record waits for no other one
         if type(key) is bytes or type(key) is str:
             return partition, key
         try:
@@ -75,11 +75,11 @@ class OrderedQueue:
         return partition, key
 
     def take(self) -> QueuedRecord | None:
-        """Returns the next record to process; None if all are in progress or wait for one that is."""
+        """Returns the next record to process, None if all are in progress or wait for one that is."""
         return self._ready.popleft() if self._ready else None
 
     def done(self, task: QueuedRecord) -> None:
-        """Notes that a record is done: the next one of its ordering key is ready."""
+        """Notes that a record is done, so that the next one of its ordering key is ready."""
         self.size -= 1
         left = self._counts[task.partition] - 1
         if left:

@@ -1,7 +1,7 @@
 """Finds the offsets that may be committed while records of a partition are processed concurrently and out of order.
 
-A committed offset means that all records before it are done, so it stops at the first one that is not. Records that are
-done behind such a gap are noted in the commit's metadata, so that they are not done again after a restart.
+All records before a committed offset are done, so the offset is that of the first record that is not done. Records that
+are done behind such a gap are noted in the commit's metadata, so that they are not processed again after a restart.
 """
 
 import base64
@@ -22,7 +22,7 @@ _SKIP_MAX: Final = 1_000_000
 
 
 class ProcessedOffsets:
-    """Tracks the records of all partitions; at most `limit` may be begun, or done behind a gap."""
+    """Tracks the records of all partitions. At most `limit` records may be in progress, or done behind a gap."""
 
     def __init__(self, limit: int = 10_000) -> None:
         assert limit > 0, limit
@@ -48,7 +48,8 @@ class ProcessedOffsets:
         self.size += 1
 
     def done(self, topic_partition: TopicPartition, offset: int) -> bool:
-        """Notes that a record is done; returns whether there is a new offset to commit. Ignores records of before."""
+        """Notes that a record is done. Returns whether there is a new offset to commit. Ignores records of a former
+        assignment."""
         partition = self._partitions.get(topic_partition)
         if partition is None or not partition.order or not partition.order[0][0] <= offset < partition.next_offset:
             return False
@@ -112,9 +113,9 @@ class _Partition:
 
     def __init__(self, first_offset: int) -> None:
         self.order: deque[tuple[int, int]] = deque()
-        """Offset and epoch of each record from the first that is not done on."""
+        """The offset and epoch of each record from the first one that is not done."""
         self.done: set[int] = set()
-        """Offsets in `order` that are done."""
+        """The offsets in `order` whose records are done."""
         self.next_offset = first_offset
         self.leader_epoch = -1
         """The epoch of the last record before the first that is not done."""

@@ -1,6 +1,6 @@
-"""`Consumer.process`: reads records, has a pool of workers call the handler, commits what is done without gaps.
+"""Runs `Consumer.process`: reads records, lets a pool of workers call the handler, and commits offsets without gaps.
 
-The thread or task that called `process` reads and does what else a poll does; the workers only call the handler.
+The thread or task that called `process` does the work of a poll; the workers only call the handler.
 """
 
 import contextlib
@@ -23,14 +23,14 @@ Handler = Callable[[AnyRecord], Any]
 OnError = Callable[[AnyRecord, Exception], Any]
 
 SHORT_S: Final = 0.02
-"""The time for work in progress to end when the application is in a hurry: Ctrl-C, close."""
+"""The time for work in progress to end after Ctrl-C or a close."""
 
 _log = logging.getLogger("barnabas.consumer")
 _workers = number(1)
 
 
 def explain(error: BaseException, record: AnyRecord) -> None:
-    """Adds to the traceback which record it was."""
+    """Adds the record's place to the traceback."""
     error.add_note(f"while the record at {record.topic}-{record.partition}, offset {record.offset}, was processed")
 
 
@@ -52,17 +52,18 @@ class Pool(Protocol):
         """Lets the workers go on."""
 
     async def finish(self, seconds: float, partitions: Collection[TopicPartition] | None = None) -> int:
-        """Waits for work in progress, of these partitions or of all; returns how many records are not done then."""
+        """Waits for work in progress, of these partitions or of all. Returns the number of records that are not
+        done."""
 
     def stop(self) -> None:
-        """Begins no further record."""
+        """Lets no worker begin another record."""
 
     def cancel(self) -> None:
-        """Gives up what is in progress, where that can be done."""
+        """Cancels the work in progress if that is possible."""
 
 
 class Processor:
-    """One call of `process`."""
+    """A call of `process`."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class Processor:
         limit: int,
         finish_timeout: float,
     ) -> None:
-        """Raises UsageError."""
+        """Checks the arguments. Raises UsageError."""
         if not callable(handler):
             raise refused("handler", handler, "give a function, which is called with each record")
         self._workers = _workers("workers", workers)
@@ -88,7 +89,7 @@ class Processor:
         self._limit = limit
 
     async def run(self) -> None:
-        """Goes on until the consumer is closed. Raises the error that ended the work."""
+        """Processes records until the consumer is closed. Raises the error that ended the work."""
         consumer = self._consumer
         with consumer._reads():
             core, driver = self._core, self._driver = consumer._core, consumer._driver
@@ -131,7 +132,7 @@ class Processor:
         return self._pool.room > 0 and self._core.is_ready()
 
     async def _feed(self) -> bool:
-        """Adds records to the pool; False if there are none, or no room for them."""
+        """Adds records to the pool. Returns False if there are none, or no room for them."""
         room = self._pool.room
         if not room:
             return False
@@ -153,8 +154,8 @@ class Processor:
         return True
 
     async def _on_event(self, event: RebalanceEvent) -> None:
-        """Before partitions go, finishes and commits their records in progress, and leaves the waiting ones to their
-        next owner."""
+        """Before partitions are given up, finishes and commits their records in progress, and drops the waiting ones,
+        which their next owner processes."""
         if event.kind == ASSIGNED:
             await self._consumer._deliver_event(event)
             return
@@ -172,7 +173,7 @@ class Processor:
             self._pool.forget(event.partitions)
 
     async def _commit(self, timeout_s: float) -> None:
-        """Commits what is done; failures are logged."""
+        """Commits the offsets of records that are done. Errors are logged."""
         promise = self._driver.run(lambda: self._core.auto_commit(timeout_s, all_delivered=False))
         if timeout_s:
             await self._consumer._wait(lambda: promise.done or self._core.closing, timeout_s)
@@ -183,7 +184,7 @@ class Processor:
             left = await self._pool.finish(finish_s)
             if left:
                 _log.warning("%d records are not done; they are not committed", left)
-            with contextlib.suppress(ClientClosed):  # a close that did not wait has committed what was done
+            with contextlib.suppress(ClientClosed):  # a close that did not wait has made the commit
                 await self._commit(finish_s if finish_s > SHORT_S else 0.0)
         finally:
             self._pool.cancel()

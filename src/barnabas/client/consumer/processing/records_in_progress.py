@@ -1,4 +1,4 @@
-"""Records that a pool of workers processes: in which order, and which offsets may be committed meanwhile."""
+"""The records that a pool of workers processes: their order, and the offsets that may be committed meanwhile."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
@@ -16,7 +16,7 @@ BEHIND_GAPS: Final = 10
 
 
 class RecordsInProgress:
-    """Not safe for several threads: a pool of threads calls it with a lock held, also `offsets`, which commits call."""
+    """The records of a pool. Only one thread at a time may use them: a pool of threads holds a lock for each call."""
 
     def __init__(
         self,
@@ -24,8 +24,8 @@ class RecordsInProgress:
         limit: int,
         resumed_from: Callable[[TopicPartition], OffsetAndMetadata | None],
     ) -> None:
-        """`limit`: the most records that wait or are in progress. `resumed_from` returns the commit that a partition's
-        position comes from, whose metadata may declare later records as done."""
+        """Takes in `limit` the most records that wait or are in progress. `resumed_from` returns the commit that a
+        partition's position comes from, whose metadata may declare later records as done."""
         self._queue = OrderedQueue(ordered_by, limit)
         self._processed = ProcessedOffsets(limit * (BEHIND_GAPS + 1))
         self._limit = limit
@@ -45,7 +45,7 @@ class RecordsInProgress:
         return self.room > self._limit // 2
 
     def add(self, records: Sequence[AnyRecord]) -> None:
-        """Adds records of one partition, for which there has to be room. After a seek they may be earlier ones."""
+        """Adds records of one partition, for which there must be room. After a seek they may be earlier ones."""
         if not records:
             return
         partition = TopicPartition(records[0].topic, records[0].partition)
@@ -86,7 +86,8 @@ class RecordsInProgress:
             self._done_before.pop(partition, None)
 
     def offsets(self, read: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns the offsets that may be committed: the `read` ones, or that of the first record that is not done."""
+        """Returns the offsets that may be committed: the `read` offset of each partition, or the offset of its first
+        record that is not done."""
         found = dict(read)
         for partition, position in read.items():
             known = self._processed.committable(partition)

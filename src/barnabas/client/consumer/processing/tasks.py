@@ -26,8 +26,8 @@ class TaskPool:
         call: Callable[..., Any],
         wake: Callable[[], None],
     ) -> None:
-        """`call` calls a function of the application and awaits its result if necessary; `wake` is called when the
-        dispatcher has something to do."""
+        """Takes `call`, which calls a function of the application and awaits its result if necessary, and `wake`, which
+        is called when the dispatcher has work."""
         self.failure: BaseException | None = None
         self._records = records
         self._handler = handler
@@ -41,7 +41,7 @@ class TaskPool:
     # --- workers ----------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Begins as many records as there may be workers."""
+        """Begins records up to the number of workers."""
         while len(self._running) < self._count and not self._stopped:
             queued = self._records.take()
             if queued is None:

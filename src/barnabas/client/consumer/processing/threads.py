@@ -19,7 +19,7 @@ CHECK_S: Final = 0.01
 
 
 class ThreadPool:
-    """Safe for several threads."""
+    """A pool of threads. Several threads may use it."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class ThreadPool:
         wake: Callable[[], None],
         is_closing: Callable[[], bool],
     ) -> None:
-        """`wake` is called when the dispatcher has something to do."""
+        """Starts the threads. `wake` is called when the dispatcher has work."""
         self.failure: BaseException | None = None
         self._records = records
         self._handler = handler
@@ -44,7 +44,7 @@ class ThreadPool:
         """Whether the dispatcher waits for room."""
         self._busy = 0
         for index in range(count):
-            # daemons: a handler that never returns must not keep the process from ending
+            # daemons, because a handler that never returns must not keep the process alive
             threading.Thread(target=self._run, name=f"consumer-worker-{index}", daemon=True).start()
 
     # --- workers ----------------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ class ThreadPool:
             self._records.forget(partitions)
 
     async def give_way(self) -> None:
-        """Threads need no help."""
+        """Does nothing: threads run by themselves."""
 
     async def finish(self, seconds: float, partitions: Collection[TopicPartition] | None = None) -> int:
         deadline = time.monotonic() + seconds
@@ -134,4 +134,4 @@ class ThreadPool:
             self._changed.notify_all()
 
     def cancel(self) -> None:
-        """Threads cannot be cancelled."""
+        """Does nothing: threads cannot be cancelled."""
