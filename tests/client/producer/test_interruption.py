@@ -15,7 +15,7 @@ from barnabas.testing import Broker
 from client.conftest import SOON_S
 from stopwatch import Stopwatch
 
-SOURCES = str(Path(__file__).parents[2] / "src")
+SOURCES = str(Path(__file__).parents[3] / "src")
 
 PROGRAM = """
 import sys
