@@ -58,5 +58,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Names that were not asked for yet as well, for those who complete them."""
+    """Returns all public names, also those that are not imported yet, for completion in shells."""
     return sorted({*globals(), *_HOME, *_MODULES})

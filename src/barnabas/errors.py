@@ -276,7 +276,7 @@ class OperationTimedOut(ClientError):
 
 
 class ClientClosed(ClientError):
-    """`close` was called, here or in another thread, or the process forked: the client does nothing any more."""
+    """`close` was called, here or in another thread, or the process forked: the client cannot be used any more."""
 
 
 class CommitFailed(ClientError):
@@ -328,7 +328,7 @@ class BufferExhausted(OperationTimedOut):
 
 
 class RecordsPurged(ClientError):
-    """The application told the producer to give these records up."""
+    """The application made the producer discard these records."""
 
 
 class TransactionFailed(ClientError):

@@ -6,7 +6,7 @@ from typing import Final
 __all__ = ["printable", "printable_json"]
 
 _CONTROL: Final = re.compile("[\x7f-\x9f]")
-"""Control characters that JSON leaves as they are, and that terminals obey."""
+"""Control characters that JSON leaves unescaped, and that terminals interpret."""
 
 
 def printable(text: str) -> str:

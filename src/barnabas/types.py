@@ -1,7 +1,7 @@
 """The types that the whole package shares. This module imports no other one of the package.
 
 `Offset`, `LeaderEpoch`, `BrokerId` and `ProducerId` are integers at run time. For the type checker each is a type of
-its own, so that one cannot stand where another is meant.
+its own, so that one cannot be passed in place of another.
 """
 
 from typing import NamedTuple, NewType

@@ -1,3 +1,3 @@
-"""The version of this package. A module of its own, so that whoever needs it imports nothing else."""
+"""The version of this package. In a module of its own, so that importing it imports nothing else."""
 
 __version__ = "0.1.0"

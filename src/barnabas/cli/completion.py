@@ -1,6 +1,6 @@
-"""`barnabas completion`: scripts for bash, zsh and fish, and the candidates that these ask for.
+"""`barnabas completion`: scripts for bash, zsh and fish, and the candidates that the scripts show.
 
-The scripts ask `barnabas completion candidates` at each tab, so that all three shells complete the same: what the
+The scripts call `barnabas completion candidates` at each tab, so that all three shells complete the same: what the
 commands declare, the choices of their options, profiles, and the topics and groups of the cluster.
 """
 
@@ -14,7 +14,7 @@ from barnabas.cli.framework.output import print_json
 from barnabas.cli.main import COMMANDS
 from barnabas.errors import BarnabasError
 
-app = App("Print what makes a shell complete commands, options and names.")
+app = App("Print a script that makes a shell complete commands, options and names.")
 
 BROKER_TIMEOUT_S: Final = 1.0
 """The time limit for the names of topics and groups."""
@@ -80,7 +80,7 @@ def bash(json: Json = False) -> None:
 
 @app.command(
     example="source <(barnabas completion zsh)",
-    notes="To have it in every shell, add the line to ~/.zshrc, behind compinit.\n",
+    notes="To have it in every shell, add the line to ~/.zshrc, after compinit.\n",
 )
 def zsh(json: Json = False) -> None:
     """Print the script for zsh."""
@@ -105,12 +105,14 @@ def _show_script(shell: str, script: str, as_json: bool) -> None:
 
 @app.command(example="barnabas completion candidates -- topics de")
 def candidates(
-    words: Annotated[list[str] | None, Argument("WORD", "What follows `barnabas`, up to the word to complete.")] = None,
+    words: Annotated[
+        list[str] | None, Argument("WORD", "The words after `barnabas`, up to the one to complete.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Print what the last word may become, with its meaning behind a tab; nothing where a file is wanted.
+    """Print the candidates for the last word, each with its meaning after a tab; nothing where a file is expected.
 
-    The shells' scripts ask this. Words that begin with a dash must stand behind `--`.
+    The shells' scripts call this. Words that begin with a dash must come after `--`.
     """
     found = find_candidates(words or [""])
     if json:
@@ -120,7 +122,7 @@ def candidates(
 
 
 def find_candidates(words: Sequence[str]) -> list[Candidate]:
-    """Returns the words that the last one may become."""
+    """Returns the candidates for the last word."""
     *before, current = words
     return [candidate for candidate in _all_candidates(before, current) if candidate.word.startswith(current)]
 
@@ -201,7 +203,7 @@ def _values(parameter: Parameter, given: dict[str, Any]) -> Iterable[Candidate]:
 
 
 def _names_in_cluster(given: dict[str, Any], names: Callable[[Any], list[str]]) -> list[Candidate]:
-    """Returns names in the cluster that the options name; none if it does not answer at once."""
+    """Returns names from the cluster that the options choose; none if it does not respond at once."""
     cluster = Cluster(given.get("bootstrap"), BROKER_TIMEOUT_S, given.get("client"), given.get("profile"))
     with contextlib.suppress(BarnabasError, OSError), cluster.admin() as admin:
         return [Candidate(name) for name in names(admin) if name.isprintable()]

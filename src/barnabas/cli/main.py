@@ -1,4 +1,4 @@
-"""Runs a command: imports the one module that the first word names, and turns errors into one line and an exit code.
+"""Runs a command: imports only the module that the first word names, and turns errors into one line and an exit code.
 
 The codes are those of `exit_codes`. A reader that went away (`| head`) is no error.
 """
@@ -57,7 +57,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "perf": Command("records.perf", "Measure producing, consuming and latency."),
     "doctor": Command("cluster.doctor", "Say why a client cannot connect."),
     "profiles": Command("cluster.profiles", "List profiles: named files of client settings, used with --profile."),
-    "completion": Command("completion", "Print what makes a shell complete commands, options and names."),
+    "completion": Command("completion", "Print a script that makes a shell complete commands, options and names."),
     "pipeline": Command("pipeline.pipeline", "Data pipelines on Spark: from topics to tables and back."),
     "sql": Command("pipeline.sql", "Ask topics in SQL; Spark runs in this process."),
     "demo": Command("demo.demo", "Replay real data through a broker and check what comes back."),
@@ -65,7 +65,7 @@ COMMANDS: Final[dict[str, Command]] = {
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs a command and returns its exit code. Never raises what a user can cause."""
+    """Runs a command and returns its exit code. Raises no error that a user can cause."""
     open_closed_streams(drop_output=arguments[:1] == ["serve"])
     as_json = "--json" in arguments
     try:
@@ -125,7 +125,7 @@ def _dispatch(arguments: list[str]) -> int:
         raise
     except Exception as error:
         if isinstance(error, OSError) and error.filename is None:
-            finish_output()  # raises with more to say, if that is what failed
+            finish_output()  # raises with the reason, if the output failed
         return _failed(error, as_json=as_json)
 
 
@@ -169,7 +169,7 @@ def _overview() -> str:
             "",
             "`barnabas COMMAND --help` explains a command. Brokers are found by --bootstrap HOST:PORT or",
             "BARNABAS_BOOTSTRAP (127.0.0.1:9092 otherwise); --json gives machine-readable output everywhere.",
-            "Topic and topics, group and groups, ...: either form of a command's name does.",
+            "Topic and topics, group and groups, ...: both forms of a command's name work.",
         ]
     )
 
@@ -185,7 +185,8 @@ def _unknown(name: str, *, as_json: bool) -> int:
 
 
 def _failed(error: Exception, *, as_json: bool) -> int:
-    """Prints one line for what users and brokers can cause. Raises any other error, a defect, with its traceback."""
+    """Prints one line for an error that users and brokers can cause. Raises any other error, a defect, with its
+    traceback."""
     from barnabas.client.errors import ItemsFailed
     from barnabas.errors import UsageError
 
@@ -234,7 +235,7 @@ def _report(name: str, text: str, code: int, attempts: Any = (), *, as_json: boo
 def _interrupted(interrupt: KeyboardInterrupt, *, as_json: bool) -> int:
     try:
         finish_output()
-    except KeyboardInterrupt:  # the reader of the output does not read, and the user does not wait
+    except KeyboardInterrupt:  # the reader of the output is blocked, and the user does not want to wait
         redirect_to_null(sys.stdout)
     except OutputLost as lost:
         return _report(type(lost).__name__, str(lost), FAILED, as_json=as_json)

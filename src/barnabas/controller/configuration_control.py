@@ -1,8 +1,8 @@
 """Decides about changes of settings: pure functions from an image and operations to registry changes.
 
 Where we differ from Kafka: a dynamic broker setting with a name that no broker knows is refused (Kafka keeps it for
-plugins); settings of groups and client metrics are refused, because nothing here would heed them. Levels of loggers
-belong to one process and never come here.
+plugins); settings of groups and client metrics are refused, because nothing here would use them. Log levels belong to
+one process and never reach the controller.
 """
 
 from collections import Counter

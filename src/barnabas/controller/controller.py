@@ -1,9 +1,9 @@
 """The controller: decides by `replication_control` and `configuration_control`, writes to the registry, publishes the
 resulting image.
 
-Every broker has one of these for its own registration and image; the one that was elected may also change things. Calls
-are plain functions on the event loop. With the embedded registry they take well under a millisecond for one topic, and
-about 10 ms for a hundred.
+Every broker has one for its own registration and image; the elected one may also change metadata. Calls are plain
+functions on the event loop. With the embedded registry they take well under a millisecond for one topic, and about 10
+ms for a hundred.
 """
 
 import logging
@@ -152,7 +152,7 @@ class Controller:
         return registered is not None
 
     def _on_hint(self) -> None:
-        # May come from any thread and in the middle of our own write: only remembered here.
+        # The hint may come from any thread and during our own write: it is only noted here.
         self._hinted = True
 
     def _load(self) -> bool:
@@ -168,7 +168,7 @@ class Controller:
             self._config = self._config.update_dynamic(
                 change.image.broker_config(""), change.image.broker_config(str(self._config.node_id))
             )
-        assert not self._publishing, "a subscriber must not change metadata while it is told of a change"
+        assert not self._publishing, "a subscriber must not change metadata while it handles a change"
         self._publishing = True
         try:
             for subscriber in self._subscribers:
@@ -219,7 +219,7 @@ class Controller:
 
     def auto_create_topics(self, names: Iterable[str]) -> dict[str, TopicImage | KafkaError]:
         """Creates requested topics with the broker's defaults, and Kafka's internal ones with the settings that they
-        need. No more replicas than there are live brokers."""
+        need. Topics get no more replicas than there are live brokers."""
         return self.create_topics([self._auto_wish(name) for name in names])
 
     def ensure_internal_topic(self, name: str) -> TopicImage | KafkaError:

@@ -83,7 +83,7 @@ class StripedReplicaPlacer:
                 f"The target replication factor of {replication_factor} cannot be reached because only "
                 f"{self._broker_count} broker(s) are registered."
             )
-        if self._broker_count == 1:  # a laptop with 10,000 partitions need not turn the wheels
+        if self._broker_count == 1:  # a shortcut for one broker, which may have 10,000 partitions
             only = (self._racks[0][0].brokers[0],)
             return [only] * partitions
         return [self._place_one(replication_factor) for _ in range(partitions)]

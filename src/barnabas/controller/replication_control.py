@@ -308,9 +308,10 @@ def _elect_one(image: MetadataImage, name: str, number: int, *, unclean: bool) -
 def leaders_after_brokers_changed(image: MetadataImage, unclean_allowed: Callable[[str], bool]) -> list[Change]:
     """Returns the leader and ISR changes that the current set of live brokers requires.
 
-    A partition whose leader is gone gets another from its ISR, or none; one without leader gets one as soon as a member
-    of its ISR is back; who is gone leaves the ISR of a partition whose leader is there, so that it does not hold up
-    acks=all. `unclean_allowed` says for a topic whether records may be given up for a leader from outside the ISR.
+    A partition whose leader is gone gets another from its ISR, or none. A partition without leader gets one as soon as
+    a member of its ISR is back. A broker that is gone leaves the ISR of partitions with a live leader, so that it does
+    not hold up acks=all. `unclean_allowed` says for a topic whether records may be given up for a leader from outside
+    the ISR.
     """
     changes: list[Change] = []
     for name, topic in image.topics.items():
@@ -323,7 +324,7 @@ def leaders_after_brokers_changed(image: MetadataImage, unclean_allowed: Callabl
                 continue
             elected = _elected(image, partition, unclean=unclean_allowed(name))
             if elected is None and partition.leader != NO_LEADER:
-                # The ISR stays: whoever of it comes back first has every acknowledged record.
+                # The ISR stays: the first of its brokers that comes back has every acknowledged record.
                 elected = _led_by(partition, NO_LEADER, partition.isr)
             if elected is not None:
                 changes.append(SetPartition(name, topic.topic_id, number, elected, partition.partition_epoch))

@@ -22,7 +22,7 @@ __all__ = [
 USE_DEFAULT: Final = -1
 WISHES_MAX: Final = 10_000
 """The topics or resources that one request may change. A request is decided and written as a whole, and no other
-request is served meanwhile. Kafka's bound on the records of one user's operation."""
+request is served in between. Kafka's bound on the records of one user's operation."""
 
 
 def check_count(count: int) -> None:

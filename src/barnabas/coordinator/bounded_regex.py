@@ -1,9 +1,9 @@
-"""Regular expressions that clients send: matched in a time that grows with pattern and text, never beyond it.
+"""Regular expressions of clients, matched in a time that is bounded by the lengths of pattern and text.
 
 Python's own matcher tries alternatives one after the other, so that a pattern of ten characters can hold up the event
 loop for hours. Here all alternatives advance together over the text (Thompson's construction). The syntax is Python's,
-which is Java's in what names are filtered with. What has no such construction (back references, look around,
-possessive quantifiers) is refused.
+which for filters of names is the same as Java's. Features without such a construction (back references, look around,
+possessive quantifiers) are refused.
 """
 
 import re
@@ -30,7 +30,8 @@ Test = Callable[[str], bool]
 
 
 class _State:
-    """Either waits for a character that passes `test` and goes to `out[0]`, or is in all of `out` at once."""
+    """A state of the automaton: goes to `out[0]` with a character that passes `test`, or without one to all of
+    `out`."""
 
     __slots__ = ("at", "out", "test")
 
@@ -42,7 +43,7 @@ class _State:
 
 
 class _Moment:
-    """All states that some beginning of a name leads to."""
+    """The set of states after some first characters of a name."""
 
     __slots__ = ("accepts", "following", "waiting")
 

@@ -2,14 +2,14 @@
 
 An operation decides which records to write (`CoordinatorResult`). The runtime appends them as one batch, replays every
 record into the shard, and holds the response until the high watermark covers the batch. With one replica that is at
-once. All of this is plain calls on the event loop's thread: nothing runs between the decision and the append.
+once. All of these are plain calls on the event loop's thread: nothing runs between the decision and the append.
 
 A partition is loaded in chunks, between which other work runs. One partition loads at a time. A request for a partition
 in the queue moves it to the front and waits for it (`load_waiters.py`). The shard of an empty partition is made at its
 first use.
 
-Where we differ from Kafka: reads wait for the commit of what was written before them instead of looking at a snapshot,
-and requests wait for the load of their partition instead of being sent away.
+Where we differ from Kafka: reads wait for the commit of earlier writes instead of reading a snapshot, and requests wait
+for the load of their partition instead of being refused.
 """
 
 from __future__ import annotations  # annotations of nested functions would be evaluated at every call

@@ -1,8 +1,8 @@
 """The interfaces between the runtime and a coordinator's state machine.
 
-A shard reads its state, decides, and returns a `CoordinatorResult`: records to append and the response that may
-leave once they are committed. It changes durable state in `replay` alone, so that the log and the memory cannot differ.
-It knows no clock, no loop and no log: time and timers come in as values and through `CoordinatorTimer`.
+A shard reads its state, decides, and returns a `CoordinatorResult`: records to append and the response that may leave
+once they are committed. It changes durable state in `replay` alone, so that the log and the memory cannot differ. It
+uses no clock, event loop or log: callers pass the time, and `CoordinatorTimer` runs the timers.
 """
 
 from collections.abc import Callable, Sequence

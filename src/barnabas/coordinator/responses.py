@@ -87,8 +87,8 @@ def each(
 
 
 def joined(parts: Iterable[list[A] | KafkaError]) -> list[A] | KafkaError:
-    """The responses of all partitions as one list. What has another coordinator by now is listed there; any other error
-    is the answer, as the list would be wrong without that part."""
+    """Joins the responses of all partitions into one list. Partitions with another coordinator by now are left out:
+    that one lists them. Any other error is the response, because the list would be incomplete."""
     whole: list[A] = []
     for part in parts:
         if isinstance(part, KafkaError):

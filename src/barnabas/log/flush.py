@@ -91,8 +91,8 @@ class FlushTask:
         """Runs the fsyncs and blocks. `complete` reports a failure.
 
         After a failed fsync the log is offline: the kernel may have dropped the pages that it could not write, and the
-        next fsync would succeed without them. That a file cannot be opened, for want of descriptors, has no such
-        effect.
+        next fsync would succeed without them. A file that cannot be opened, because no descriptor is free, does not
+        take the log offline.
         """
         log = self._log
         fdatasync = log.disk.fdatasync
@@ -194,7 +194,7 @@ def prepare_flush(log: FlushableLog, up_to: Offset, *, closing: bool = False) ->
         end = segment.base_offset
     if transactions is not None:
         indexes.append(transactions.path)
-    # the directory of a new log has to last, too
+    # the name of a new log's directory must be durable, too
     directories = (
         [log.directory, os.path.dirname(log.directory)] if log.files_made > log.files_synced or closing else []
     )

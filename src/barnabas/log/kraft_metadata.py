@@ -114,7 +114,7 @@ def _read(directory: Path) -> KraftMetadata:
     segments = [name for name in names if _SEGMENT.fullmatch(name)]
     start = int(snapshots[-1][:20]) if snapshots else 0
     if not segments or int(segments[0][:20]) > start:
-        raise CorruptMessage(f"{directory} lacks what comes before offset {segments[0][:20] if segments else 0}")
+        raise CorruptMessage(f"{directory} lacks the records before offset {segments[0][:20] if segments else 0}")
     metadata = KraftMetadata()
     try:
         for name in snapshots[-1:]:

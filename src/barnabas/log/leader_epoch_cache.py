@@ -75,7 +75,7 @@ class LeaderEpochFileCache:
         if epoch == self.latest:
             return epoch, log_end_offset
         after = bisect_right(self._epochs, epoch)
-        # before the first known epoch the answer is its start: nothing below it is known to differ
+        # an epoch before the first known one ends where that one starts: no difference below is known
         found = self._epochs[after - 1] if after else epoch
         return found, self._offsets[after]
 
@@ -92,7 +92,7 @@ class LeaderEpochFileCache:
             self._write_if_possible()
 
     def truncate_from_start(self, start_offset: Offset) -> None:
-        """Removes the epochs before `start_offset`. The one in force there begins there now."""
+        """Removes the epochs before `start_offset`. The epoch in force at `start_offset` now begins there."""
         first = bisect_right(self._offsets, start_offset) - 1
         if first >= 0 and (first or self._offsets[0] < start_offset):
             entries = self.entries[first:]

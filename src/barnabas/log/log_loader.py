@@ -101,7 +101,7 @@ def create_log(
             write_partition_metadata(directory, topic_id)
         segment = _new_segment(directory, FIRST_OFFSET, config, environment)
     except OSError:
-        remove(directory)  # a part that cannot be removed is empty, and the next try takes it over
+        remove(directory)  # a file that cannot be removed is empty, and the next attempt uses it
         raise
     log = _assemble(directory, topic_partition, config, environment, [segment], LogOffsets(), FIRST_OFFSET, topic_id)
     log.files_made += 1

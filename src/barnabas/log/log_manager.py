@@ -1,7 +1,7 @@
 """Opens, creates, deletes and maintains all logs of a broker.
 
 The periodic functions are plain calls for a scheduler; those that may block on the device say so and have a variant
-that hands the blocking part out.
+that returns the blocking part.
 """
 
 import errno
@@ -149,7 +149,7 @@ class LogManager:
                 directory.open(cluster_id=cluster_id, node_id=node_id)
                 cluster_id = directory.cluster_id
             self._load_all(config_for, belongs, progress)
-            # of logs that are gone or were cut: those that grow in their place would seem to be clean
+            # entries of deleted or truncated logs would make later records there look clean
             self.checkpoint_cleaned_offsets()
             for directory in self.directories:
                 directory.mark_running(self._boot_id)
@@ -383,7 +383,7 @@ class LogManager:
     def checkpoint_cleaned_offsets(self, *, before: Callable[[], None] = lambda: None) -> None:
         """Writes the cleaned offsets if they have changed. Blocks for a sync. Raises OSError.
 
-        `before` is called between looking and writing.
+        `before` is called after the comparison and before the write.
         """
         self._checkpoint(CLEANER_CHECKPOINT, lambda log: log.cleaned_offset, sync=True, before=before)
 

@@ -99,7 +99,7 @@ class LogSegment:
         self.offset_index = OffsetIndex(self.path(".index"), base_offset, disk, pool)
         self.time_index = TimeIndex(self.path(".timeindex"), base_offset, disk, pool)
         self._transaction_index: TransactionIndex | None = None
-        self._has_transaction_index: bool | None = None  # not looked yet
+        self._has_transaction_index: bool | None = None  # not looked up yet
         self._disk = disk
         self._pool = pool
         self._file: OpenFile | None = None
@@ -114,7 +114,7 @@ class LogSegment:
         """Applies the topic's settings, also when they change."""
         self.index_interval_bytes = config.index_interval_bytes
         self.roll_ms = config.roll_ms - (random.randrange(config.segment_jitter_ms) if config.segment_jitter_ms else 0)
-        # the time index gets an entry more at the roll, and never has more than the offset index before
+        # the roll adds one entry to the time index; before, it has at most as many as the offset index
         most = min(
             config.segment_index_bytes // OffsetIndex.entry.size, config.segment_index_bytes // TimeIndex.entry.size - 1
         )
@@ -290,7 +290,7 @@ class LogSegment:
             raise SegmentWriteFailed(error, self.cut_tail()) from error
 
     def _write_rest(self, fd: int, data: bytes, written: int, position: int) -> None:
-        # a short write is how a filling disk announces itself: the next call says why
+        # a short write means that the disk fills up: the next call raises the reason
         while written < len(data):
             count = self._disk.pwritev(fd, (memoryview(data)[written:],), position + written)
             if count == 0:

@@ -390,7 +390,8 @@ class UnifiedLog:
         return KafkaStorageError(f"{self.topic_partition}: {self.offline_reason}")
 
     def _not_entered(self, error: Exception) -> KafkaStorageError:
-        """Takes the log offline after a batch was written but not entered: the next batch must not get its offsets."""
+        """Takes the log offline after a batch was written but the state was not updated: the next batch must not get
+        its offsets."""
         return self.take_offline(f"a batch in {self.directory} could not be entered: {error!r}")
 
     @contextlib.contextmanager

@@ -228,7 +228,7 @@ class Acceptor:
             return
         self.connections.add(connection)
         self._per_ip[ip] += 1
-        connection.read()  # the first request usually comes right behind the connection
+        connection.read()  # the first request usually comes right after the connection
 
     def _on_close(self, connection: Connection, reason: str) -> None:
         self.connections.discard(connection)

@@ -5,8 +5,8 @@ Replies leave in the order of the requests, as the protocol promises, so a reply
 before it. The connection stops reading at `PENDING_MAX` pending replies, or at `OUTGOING_BYTES_MAX` bytes that the
 client has not read. `QueuedRequests` bounds the requests of all connections together, `QueuedResponses` the replies.
 
-The event loop never sends from a file what is not in the page cache: `sendfile` would wait for the disk. A thread reads
-the next chunk into the page cache, while the connection keeps the order of its replies.
+The event loop never sends bytes of a file that are not in the page cache: `sendfile` would wait for the disk. A thread
+reads the next chunk into the page cache, while the connection keeps the order of its replies.
 """
 
 import asyncio

@@ -21,7 +21,7 @@ def resolve_overrides(overrides: Mapping[str, int]) -> dict[str, int]:
 
 
 def is_address(host: str) -> bool:
-    """Whether resolving it asks nobody."""
+    """Returns whether the host is an IP address, which needs no DNS."""
     try:
         return bool(_addresses(host, socket.AI_NUMERICHOST))
     except (OSError, UnicodeError):

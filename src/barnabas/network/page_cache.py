@@ -1,8 +1,8 @@
 """Finds the part of a file that is in the page cache and can be sent without waiting for the disk.
 
 A read with RWF_NOWAIT fails where it would have to wait. Two such reads of one byte, at the first and the last page of
-a chunk, cost about a microsecond and tell nearly always: pages come and go in long runs. Where the question is not
-supported (tmpfs, some overlays; there all pages are in memory or nobody can know) everything counts as resident.
+a chunk, cost about a microsecond and are nearly always right: pages are cached and evicted in long runs. On file
+systems without RWF_NOWAIT (tmpfs, some overlays) everything counts as resident.
 """
 
 import errno
@@ -56,13 +56,12 @@ def _read(fd: int, position: int, size: int, flags: int) -> bytearray | None:
 def bring_in(file_slice: FileSlice, position: int, size: int) -> None:
     """Waits until the bytes at `position` of the slice are in the page cache. Runs in a thread.
 
-    Reading them is all it takes: the kernel then reads ahead for who reads on (asking for that with POSIX_FADV_WILLNEED
-    switches its own better judgement off: 160 waits instead of 3 for 400 MB). An error of the disk is not raised:
-    whoever sends the bytes meets it again.
+    It reads the bytes, upon which the kernel reads ahead by itself (POSIX_FADV_WILLNEED would disable that: 160 waits
+    instead of 3 for 400 MB). An error of the disk is not raised: the send that follows gets it again.
     """
     start = file_slice.position + position
     try:
-        # One call for all of it: after each the thread may have to wait for the interpreter.
+        # One call for all bytes: after each call the thread may have to wait for the interpreter.
         buffer = _buffer()
         while size > 0:
             count = os.preadv(file_slice.fd, (buffer[:size],), start)

@@ -1,12 +1,12 @@
 """The registry in one SQLite file: for one broker, or for several broker processes on one machine.
 
-What a write survives: a killed process always. Power loss too, because topics, settings, leaders and producer ids are
-written with `synchronous=FULL` (one fsync each). Only session heartbeats are not, for they are worth nothing after a
+A write survives a killed process. Topics, settings, leaders and producer ids also survive a power loss, because they
+are written with `synchronous=FULL` (one fsync each). Session heartbeats are not synced: they have no meaning after a
 restart of the machine.
 
-Other processes see a write when they ask: `heartbeat` and `load` look at SQLite's data version (3 µs), and `heartbeat`
-gives the hint to those who watch. Sessions are measured on the machine's monotonic clock, which all its processes
-share, together with the boot that it counts from.
+Other processes see a write at their next call: `heartbeat` and `load` check SQLite's data version (3 µs), and
+`heartbeat` calls the watchers. Sessions are measured on the machine's monotonic clock, which all its processes share,
+together with the boot that it counts from.
 """
 
 import os
@@ -471,7 +471,7 @@ class EmbeddedRegistry(Registry):
     def _record(self, touched: Iterable[tuple[_Kind, str]]) -> None:
         """Counts the write and records what it changed, so that `load` need not read everything."""
         version = self._db.row("UPDATE state SET version = version + 1 RETURNING version")[0]
-        # A row even where nothing is named: a gap in the versions would read as "no longer known".
+        # A row is written even if no name changed: a gap in the versions would mean "no longer known".
         rows: list[tuple[int, _Kind, str]] = [(version, kind, name) for kind, name in touched]
         rows = rows or [(version, "none", "")]
         self._db.executemany("INSERT INTO changes VALUES (?, ?, ?)", rows)

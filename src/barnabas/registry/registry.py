@@ -1,8 +1,8 @@
 """The registry's interface: the store that all brokers and the controller trust.
 
-It speaks of brokers, the controller, topics, partitions and settings, not of rows or znodes. Every write answers one of
-three things: True, it is written; False, somebody else was faster or the writer is no longer the controller, and
-nothing is written; RegistryUnavailable, nobody knows.
+It speaks of brokers, the controller, topics, partitions and settings, not of rows or znodes. Every write has one of
+three results: True, it is written; False, another writer was faster or the writer is no longer the controller, and
+nothing is written; RegistryUnavailable, it is unknown.
 
 Methods are plain functions. The embedded store answers in microseconds to a few milliseconds and is called on the event
 loop; a store behind a network is called from a thread (docs/decisions/0002-registry-interface.md). Calls on one object
@@ -44,8 +44,8 @@ class BrokerRegistration(NamedTuple):
     """A broker's registration.
 
     A broker is known by its node id together with the ids of its data directories (`directory.id` in Kafka's
-    meta.properties), wherever these are mounted. It holds the lock of each of them, so it may take over the
-    registration of its former life at once: nobody else can have the same directories and be alive.
+    meta.properties), wherever these are mounted. It holds the lock of each of them, so after a restart it may take over
+    its former registration at once: no other live broker can hold the same directories.
     """
 
     node_id: int

@@ -1,7 +1,7 @@
 """Shares one fsync among the appends of many requests (durability=fsync), which are acknowledged when it is done.
 
-While one round of syncing runs in its thread, the appends that come gather for the next: the slower the disk, the
-larger the groups.
+While one round of fsyncs runs in its thread, new appends gather for the next round: the slower the disk, the larger the
+groups.
 """
 
 import asyncio

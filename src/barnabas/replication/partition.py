@@ -1,7 +1,7 @@
 """A replica of a partition: its leader, leader epoch, in-sync replicas and high watermark.
 
-Every function is plain: what it checked on its first line still holds on its last, and requests for one partition
-cannot interleave. Source: Kafka's replication design; KIP-101 (leader epochs).
+No function here awaits: a condition that is checked on its first line still holds on its last, and requests for one
+partition cannot interleave. Source: Kafka's replication design; KIP-101 (leader epochs).
 """
 
 from collections.abc import Callable, Sequence
@@ -140,7 +140,7 @@ class Partition:
         if self._flush_behind is not None:
             self.flush_error = None
             self._flush_behind(self)
-            return info  # nothing to see for those who wait until the disk has it
+            return info  # delayed operations wait until the record is on the disk
         if len(self.in_sync_replicas) == 1:
             log.update_high_watermark(log.log_end_offset)
         if self.watchers:

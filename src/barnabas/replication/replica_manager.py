@@ -99,7 +99,7 @@ class ReplicaManager:
             partition.retire()
             try:
                 self._log_manager.delete(partition.topic_partition)
-            except KafkaStorageError as error:  # it goes when the topic is made again
+            except KafkaStorageError as error:  # the log is removed when the topic is made again
                 self._log.error("%s", error)
 
     def _take(self, topic: TopicImage) -> None:

@@ -64,7 +64,7 @@ retention by time: that would delete records with made-up timestamps, which are 
 
 
 class BrokerDied(BarnabasError):
-    """The thread of a test's broker has ended, or answers nothing."""
+    """The thread of a test's broker has ended, or does not respond."""
 
 
 class Broker:
@@ -131,7 +131,7 @@ class Broker:
     def stop(self) -> None:
         """Shuts the broker down. The port and the data are kept for `start`; `close` forgets them.
 
-        What a fault of the disk has stopped is told by the broker's logger: the next start recovers it.
+        The broker's logger names the logs that a fault of the disk has stopped: the next start recovers them.
         """
         if self._broker is not None:
             broker, self._broker = self._broker, None
@@ -204,13 +204,13 @@ class Broker:
 
         def call() -> None:
             if not future.set_running_or_notify_cancel():
-                return  # nobody waits for it any more
+                return  # the caller has given up
             try:
                 future.set_result(function())
             except BaseException as error:
                 future.set_exception(error)
 
-        with contextlib.suppress(RuntimeError):  # a closed loop: the thread is dead, which is told below
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the thread has ended, which is reported below
             loop.call_soon_threadsafe(call)
         deadline = time.monotonic() + self.patience
         while True:

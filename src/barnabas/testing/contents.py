@@ -21,7 +21,7 @@ _READ_BYTES = 1 << 20
 
 
 class TopicRecord(Record):
-    """A record with the names of its topic and its partition, which count for nothing where records are compared."""
+    """A record with its topic and its partition, which comparisons of records ignore."""
 
     topic: str
     partition: int
@@ -62,8 +62,8 @@ def append(
     timestamp: int,
     now_ms: int,
 ) -> RecordMetadata:
-    """Appends one record as the partition's leader. `timestamp`, `now_ms`: milliseconds. Raises what the broker refuses
-    a record for."""
+    """Appends one record as the partition's leader. `timestamp`, `now_ms`: milliseconds. Raises the error with which
+    the broker refuses the record."""
     record = Record(0, timestamp, _bytes_of(key, "key"), _bytes_of(value, "value"), _headers_of(headers))
     batch = validate_produce(memoryview(build_batch([record])), partition.append_policy, now_ms, zstd_allowed=True)
     info = partition.append_as_leader(batch, -1)

@@ -1,7 +1,7 @@
 """The disk of a test's broker: it can be full, slow, broken, or stop in the middle of a write.
 
-The faults meet what the log writes and syncs: records, indexes, snapshots. Reads go on. The registry and the checkpoint
-files are written past them.
+The faults meet what the log writes and syncs: records, indexes, snapshots. Reads go on. The faults do not affect the
+registry and the checkpoint files.
 """
 
 import errno
@@ -43,7 +43,7 @@ class FaultyDisk(Disk):
         self.__dict__.clear()
 
     def full(self) -> DiskFault:
-        """Every write fails for want of space. Producers are told KAFKA_STORAGE_ERROR and try again."""
+        """Every write fails for want of space. Producers get KAFKA_STORAGE_ERROR and retry."""
         refuse = _raising(errno.ENOSPC)
         return self._instead(pwritev=refuse, pwrite=refuse)
 
@@ -53,15 +53,15 @@ class FaultyDisk(Disk):
         return self._instead(**dict.fromkeys(_CALLS, _raising(errno.EIO)))
 
     def slow(self, seconds: float) -> DiskFault:
-        """Every write, cut and sync takes so many seconds longer. Raises UsageError for no such time."""
+        """Every write, cut and sync takes so many seconds longer. Raises UsageError for a time out of range."""
         if not 0 <= seconds < 3600:
             raise UsageError(f"a disk is slower by 0 to 3600 seconds, not {seconds!r}")
         return self._instead(**{name: _late(getattr(Disk, name), seconds) for name in _CALLS})
 
     def torn_write(self) -> DiskFault:
-        """The next batch reaches the disk by half, and nothing behind it does, as in a power loss: until the fault ends
-        every write, cut and sync fails. A restart of the broker finds half a batch, which was never acknowledged, and
-        cuts it off."""
+        """Half of the next batch reaches the disk, and nothing after it, as in a power loss: until the fault ends every
+        write, cut and sync fails. A restart of the broker finds the half batch, which was never acknowledged, and
+        removes it."""
 
         def tear(fd: int, buffers: Sequence[bytes | memoryview], position: int) -> int:
             data = b"".join(buffers)

@@ -1,6 +1,6 @@
 """Faults on request: errors, delays and cut connections, chosen by API key.
 
-A rule sees each request before the broker does. `error` answers in the broker's place, `delay` lets it wait,
+A rule sees each request before the broker does. `error` answers in the broker's place, `delay` delays the response,
 `disconnect` cuts the connection before the request is handled, or (`after=True`) once it is handled.
 """
 
@@ -76,7 +76,8 @@ class Faults:
     """The rules of one broker, in the order in which they were given. Safe to change from any thread."""
 
     def __init__(self, broker: Callable[[], Broker | None]) -> None:
-        """`broker()` is the running broker; None: it is stopped, and obeys the rules from its start on."""
+        """`broker()` returns the running broker, or None while it is stopped: the rules then apply from its next start
+        on."""
         self._broker = broker
         self._rules: list[Fault] = []
         self._lock = threading.Lock()
@@ -104,7 +105,7 @@ class Faults:
         self.install()
 
     def install(self) -> None:
-        """Let a dispatcher that is new (the broker was restarted) obey the rules that there are."""
+        """Applies the present rules to the dispatcher of a broker that was restarted."""
         with self._lock:
             broker = self._broker()
             if broker is not None:
@@ -174,12 +175,12 @@ def _refuse(
     request_class, response_class = message_classes(context.api_key)
     request, _ = decode(request_class, context.api_version, bytes(frame[position:]))
     if getattr(request, "acks", None) == 0:
-        # Nobody reads an answer to this one: as in Kafka the connection is the only messenger.
+        # The request gets no response: as in Kafka only the end of the connection reports the error.
         context.connection.close(f"a fault asked for {error.__name__}")
         return NO_REPLY
     response = error_response(request, response_class, error.code)
     if isinstance(response, MetadataResponse):
-        # A client that is told of no broker at all does not know whom to ask again.
+        # Without any broker in the response a client has no address for its next request.
         response.cluster_id, response.controller_id = broker.cluster_id, broker.image.controller_id
         response.brokers = [
             MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
@@ -214,14 +215,15 @@ def _mirror(asked: Message | int | str | None, answer_class: type[Any], code: in
 
 
 def _tells_errors(kind: str | type[Message]) -> bool:
-    """Whether a struct has room for an error, itself or further in; brokers and the like have none."""
+    """Returns whether a struct, or a struct within it, has an error code."""
     if isinstance(kind, str):
         return False
     return any(f.name == "error_code" or _tells_errors(f.kind) for f in kind.SCHEMA)
 
 
 def _copied(asked: Message, fields: dict[str, Field]) -> dict[str, Any]:
-    """Names and indexes that the answer repeats, whatever the two messages call them."""
+    """Copies the names and indexes of the request into the response, although the two messages name the fields
+    differently."""
     own = {f.name for f in asked.SCHEMA}
     copied = {name: getattr(asked, name) for name in own & fields.keys() if not fields[name].array}
     copied.pop("error_code", None)

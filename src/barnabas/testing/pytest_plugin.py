@@ -1,7 +1,7 @@
-"""Fixtures for pytest, there as soon as barnabas is installed. Nothing is imported before a test asks for one.
+"""Fixtures for pytest, there as soon as barnabas is installed. Nothing is imported before a test uses one.
 
 `barnabas_broker` is one broker for the whole session; `kafka` is the same broker, empty, for one test. A conftest.py
-that defines `barnabas_settings` anew gives the broker its settings.
+that overrides `barnabas_settings` sets the broker's settings.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def barnabas_settings() -> Mapping[str, object]:
-    """The settings of the session's broker under Kafka's names; define it anew for others: {"num.partitions": 4}."""
+    """The settings of the session's broker under Kafka's names; override the fixture for others: {"num.partitions":
+    4}."""
     return {}
 
 

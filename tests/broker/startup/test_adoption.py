@@ -236,7 +236,7 @@ def test_a_snapshot_and_the_log_behind_it(data: Path) -> None:
         "ports",
     ]
     snapshot.unlink()
-    with pytest.raises(CorruptMessage, match="lacks what comes before"):
+    with pytest.raises(CorruptMessage, match="lacks the records before"):
         read_kraft_metadata([str(data)])
 
 

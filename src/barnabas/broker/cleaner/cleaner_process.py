@@ -62,7 +62,7 @@ class CleanerProcess:
 
     def kill(self) -> None:
         """Kills the process. `on_end` is called when it has ended."""
-        self._unanswered = None  # in case it is going already: nobody wants the job any more
+        self._unanswered = None  # the process may be ending already: its job is no longer needed
         if self._process is not None:
             self._process.kill()
 
@@ -85,7 +85,7 @@ class CleanerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": f"{package}{os.pathsep}{known}" if known else package},
-            start_new_session=True,  # what Ctrl-C ends is the broker, which ends its cleaner
+            start_new_session=True,  # Ctrl-C must reach only the broker, which ends its cleaner
         )
         assert process.stdin is not None
         assert process.stdout is not None
@@ -150,7 +150,7 @@ class CleanerProcess:
         unseen, self._unanswered = self._unanswered, None
         if code == 0 and unseen is not None and self._process is None:
             try:
-                self.submit(unseen)  # it ended for want of work just when this came
+                self.submit(unseen)  # the idle process ended just before the job arrived
             except OSError as error:
                 self._on_end(f"cannot be started: {error}")
             return

@@ -1,1 +1,1 @@
-"""The limits on connections, and the addresses that clients are told."""
+"""The limits on connections, and the broker addresses in responses to clients."""

@@ -1,8 +1,8 @@
-"""Finds the addresses of brokers that a client is told: `advertised.listeners`, or `advertise` with the address of the
+"""Finds the addresses under which clients reach brokers: `advertised.listeners`, or `advertise` with the address of the
 client's connection.
 
 An advertised name that does not lead back to this machine is the commonest reason why a client connects once and then
-never again. Nobody but the network knows for sure (a port may be forwarded), so it is one warning at the start.
+never again. The broker cannot know for certain (a port may be forwarded), so it only warns at the start.
 """
 
 import errno
@@ -58,14 +58,14 @@ class AdvertisedAddresses:
 
 
 def advertised_names(config: BrokerConfig) -> list[tuple[str, str]]:
-    """Returns setting and host of every name that clients are told."""
+    """Returns setting and host of every advertised name."""
     if config.advertised_endpoints:
         return [("advertised.listeners", endpoint.host) for endpoint in config.advertised_endpoints]
     return [("advertise", host) for host in AdvertiseRules(config.advertise).hosts]
 
 
 def problem_with(setting: str, host: str) -> str | None:
-    """Returns a warning if clients that are told this name may not reach this broker. Blocks: it asks the DNS."""
+    """Returns a warning if clients may not reach this broker under the advertised name. Blocks: it asks the DNS."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):

@@ -1,7 +1,7 @@
 """Updates the limits on connections from the settings, at the start and at every change.
 
-`max.connections.per.ip.overrides` may name hosts. At the start the DNS is asked before anything is touched; later it is
-asked in a thread, for it may take half a minute, and until it has answered the addresses known before count.
+`max.connections.per.ip.overrides` may name hosts. The start asks the DNS before it changes anything. Later changes ask
+it in a thread, because that may take half a minute; until it has answered the former addresses apply.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class ConnectionLimitsUpdater:
             resolve = threading.Thread(
                 target=self._resolve, args=(config, overrides, apply), name="barnabas-names", daemon=True
             )
-            resolve.start()  # nobody waits for it, not even a stop
+            resolve.start()  # a daemon: not even a stop of the broker waits for the DNS
 
     def _resolve(
         self, config: BrokerConfig, overrides: dict[str, int], apply: Callable[[ConnectionLimits], None]

@@ -17,7 +17,7 @@ class ReplicatedCoordinatorLog:
         self._topic = topic
         self._replica_manager = replica_manager
         self._load_buffer_bytes = load_buffer_bytes
-        """The setting offsets.load.buffer.size. A larger batch is read whole all the same."""
+        """The setting offsets.load.buffer.size. A larger batch is still read whole."""
 
     def _partition(self, partition: int) -> Partition:
         return self._replica_manager.leader_of(self._topic, partition)

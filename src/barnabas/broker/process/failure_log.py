@@ -1,8 +1,8 @@
 """Logs failures that the protocol has no error for.
 
-An error of the operating system is the machine's state: no descriptors, no room, a broken disk. It comes with every
-request until somebody mends that, so it is one line with the way out, once in a while. Everything else is a bug of
-ours and is shown with its traceback.
+An error of the operating system is the machine's state: no descriptors, no room, a broken disk. Every request fails
+with it until an operator mends the cause, so it is logged as one line with advice, at intervals. Any other failure is a
+bug of ours and is logged with its traceback.
 """
 
 import logging

@@ -66,8 +66,8 @@ async def _serve(broker: Broker, ready_file: Path | None, began: float, ready_as
 
 @contextlib.contextmanager
 def _signals_to(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Handles SIGTERM, SIGINT, and SIGHUP unless nohup ignores it. Without the event loop, which does not run while
-    logs are recovered."""
+    """Handles SIGTERM, SIGINT, and SIGHUP unless nohup ignores it. The handlers work without the event loop, which does
+    not run while logs are recovered."""
     numbers = [signal.SIGTERM, signal.SIGINT]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)

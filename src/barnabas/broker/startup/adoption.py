@@ -1,9 +1,9 @@
 """Takes over data directories with logs but without a registry: those of an Apache Kafka, or after registry.db was
 lost.
 
-Topics are what stands in the directories: name, partitions, topic id. Their settings, the dynamic ones of the broker
-and the next producer id come from Kafka's `__cluster_metadata-0` if it exists. Otherwise retention is off for every
-topic until it is set: Kafka's default of seven days would remove the records of a topic that was to keep them for ever.
+The topics are read from the directories: name, partitions, topic id. Their settings, the dynamic ones of the broker and
+the next producer id come from Kafka's `__cluster_metadata-0` if it exists. Otherwise retention is off for every topic
+until it is set: Kafka's default of seven days would remove the records of a topic that was to keep them for ever.
 Directories with only a part of a topic, or with two topics of one name, are refused.
 """
 
@@ -33,7 +33,7 @@ _PRODUCER_IDS_BLOCK: Final = 1_000
 _PRODUCER_IDS_GAP: Final = 1_000_000
 """A bound on the ids of producers that are in no log."""
 _MADE_UP_FROM: Final = 1 << 62
-"""Larger ids were made up by a client: no cluster gets as far, and no id would be left above the largest of them."""
+"""A larger id was invented by a client: no cluster allocates that many, and no ids might be left above it."""
 _NAMED_MAX: Final = 5
 
 

@@ -2,7 +2,7 @@
 
 A directory that is not mounted looks like an empty one. Partitions made anew in it would begin at offset 0, beside
 their records of before. So the registry records the `directory.id` of each data directory, and a broker starts only
-with all of them, wherever they are mounted, or when somebody says that one is lost.
+with all of them, wherever they are mounted, or when the operator declares one lost.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -21,7 +21,7 @@ def list_brokers(cluster: Cluster = DEFAULT_CLUSTER, json: Json = False) -> None
         directories: Mapping[int, list[LogDir]]
         try:
             directories = admin.describe_log_dirs()
-        except ItemsFailed as error:  # what a broker does not tell is left out
+        except ItemsFailed as error:  # values that a broker does not report are left out
             directories = error.succeeded
     partitions = [partition for topic in topics for partition in topic.partitions.values()]
     leaders: Counter[int] = Counter(partition.leader for partition in partitions)

@@ -20,10 +20,10 @@ SOURCES: Final = {
     "client-metrics": "DYNAMIC_CLIENT_METRICS_CONFIG",
     "group": "DYNAMIC_GROUP_CONFIG",
 }
-"""The source of a setting that was made for a resource of this type itself."""
+"""The source of a setting that was set on a resource of this type itself."""
 ALL_BROKERS: Final = "-"
 
-Kind = Annotated[str, Argument("topic|broker|group", "What has the settings.")]
+Kind = Annotated[str, Argument("topic|broker|group", "The type of the resource that has the settings.")]
 Name = Annotated[str, Argument("NAME", "Topic, node id, or group; - for all brokers together.")]
 
 
@@ -44,7 +44,7 @@ class Resource(NamedTuple):
 
     @property
     def source(self) -> str:
-        """The source of settings that were made for the resource itself."""
+        """The source of settings that were set on the resource itself."""
         return "DYNAMIC_DEFAULT_BROKER_CONFIG" if self.is_all_brokers else SOURCES[self.kind]
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ def _resource(kind: str, name: str) -> Resource:
 def _entries(admin: Admin, resource: Resource, *, documentation: bool = False) -> dict[str, ConfigEntry]:
     """Returns all settings of a resource that exists. Raises CommandFailed, KafkaError (within ItemsFailed)."""
     if resource.kind == "topic":
-        admin.describe_topics(resource.name)  # for an unknown topic Kafka's answer says less
+        admin.describe_topics(resource.name)  # Kafka's error for an unknown topic says less
     elif resource.key.name and resource.kind in ("broker", "broker-logger"):
         broker_ids(admin, [int(resource.name)])
     return admin.describe_configs([resource.key], documentation=documentation)[resource.key]
@@ -74,7 +74,7 @@ def _entries(admin: Admin, resource: Resource, *, documentation: bool = False) -
 def _check_names(admin: Admin, resource: Resource, names: Iterable[str], entries: Mapping[str, ConfigEntry]) -> None:
     """Raises CommandFailed for an unknown setting."""
     known = set(entries)
-    if resource.is_all_brokers:  # described are only those that are set
+    if resource.is_all_brokers:  # only settings that are set are described
         one = Resource("broker", str(broker_ids(admin, None)[0]))
         known |= set(_entries(admin, one))
     for name in names:
@@ -140,7 +140,7 @@ def set_values(
     kind: Kind,
     name: Name,
     settings: Annotated[list[str], Argument("SETTING=VALUE", "A setting by Kafka's name, and its new value.")],
-    validate_only: Annotated[bool, Option(help="Only check whether it could be done.")] = False,
+    validate_only: Annotated[bool, Option(help="Only check whether the change is possible.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
@@ -162,11 +162,11 @@ def delete(
     name: Name,
     settings: Annotated[list[str], Argument("SETTING", "A setting by Kafka's name.")],
     if_set: Annotated[bool, Option(help="No error for settings that are not set.")] = False,
-    validate_only: Annotated[bool, Option(help="Only check whether it could be done.")] = False,
+    validate_only: Annotated[bool, Option(help="Only check whether the change is possible.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
-    """Take settings back that were made for a topic, broker or group, so that the defaults apply again."""
+    """Remove settings of a topic, broker or group, so that the defaults apply again."""
     resource = _resource(kind, name)
     with cluster.admin() as admin:
         entries = _entries(admin, resource)
@@ -189,7 +189,7 @@ def delete(
 
 
 def _is_set(entry: ConfigEntry, resource: Resource) -> bool:
-    """Whether the setting was made for the resource itself, even where another value is in force."""
+    """Returns whether the setting was set on the resource itself, even if another value is in force."""
     return resource.source in (entry.source, *(source for _, _, source in entry.synonyms))
 
 

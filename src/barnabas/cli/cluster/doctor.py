@@ -26,7 +26,7 @@ def doctor(
 ) -> int:
     """Check name resolution, TCP, protocol, versions and advertised listeners, one by one.
 
-    Exit code 1 if a check failed; each failure comes with the way out.
+    Exit code 1 if a check failed; each failure comes with advice.
     """
     checks: list[Check] = []
     cluster = Cluster(bootstrap, timeout, client, profile)

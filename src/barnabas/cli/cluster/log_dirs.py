@@ -15,12 +15,12 @@ app = App("Show the brokers' log directories and the replicas in them.", default
 
 @app.command(example="barnabas log-dirs\nbarnabas log-dirs --topic orders --replicas")
 def describe(
-    broker: Annotated[list[int] | None, Option(help="Only of this broker; repeat for more.")] = None,
+    broker: Annotated[list[int] | None, Option(help="Only directories of this broker; repeat for more.")] = None,
     topic: Annotated[
         list[str] | None,
-        Option("-t", metavar=PARTITIONS, help="Only replicas of this, or of ^PATTERN; repeat for more."),
+        Option("-t", metavar=PARTITIONS, help="Only replicas of this topic, or of ^PATTERN; repeat for more."),
     ] = None,
-    replicas: Annotated[bool, Option(help="Each replica, too; with --json they always are.")] = False,
+    replicas: Annotated[bool, Option(help="Show each replica, too; --json always does.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:

@@ -24,7 +24,7 @@ def flights(
     ] = None,
     topic: Annotated[str, Option(help="The topic's name.")] = "flights",
     partitions: Annotated[int, Option("-p", minimum=1, help="The number of partitions, if the topic is created.")] = 6,
-    limit: Annotated[int | None, Option(minimum=1, help="Only the first so many flights.")] = None,
+    limit: Annotated[int | None, Option(minimum=1, help="The number of flights, from the first on.")] = None,
     clean: Annotated[bool, Option(help="Delete the topic first and start clean.")] = False,
     keep: Annotated[bool, Option(help="Leave the broker running afterwards, until Ctrl-C.")] = False,
     json: Json = False,
@@ -32,8 +32,8 @@ def flights(
     """Replay the 336,776 flights that left New York in 2013.
 
     Starts a broker with its log on disk, writes the flights keyed by carrier with their scheduled departure as record
-    time, reads them back with a group of three consumers and checks that nothing is missing, doubled or changed. What
-    an earlier run left is verified and completed.
+    time, reads them back with a group of three consumers and checks that nothing is missing, doubled or changed.
+    Records of an earlier run are verified and completed.
     """
     from barnabas.cli.demo.flights_demo import FlightsDemo
     from barnabas.cli.framework.child_broker import broker_address

@@ -208,7 +208,7 @@ class FlightsDemo:
 
     def _read(self, tally: Tally, reading: GroupReading) -> None:
         def commit(consumer: Consumer, _: object) -> None:
-            consumer.commit()  # whoever gets them next must not read again what was counted here
+            consumer.commit()  # the next owners of the partitions must not read the counted records again
 
         settings = {
             **self._settings,

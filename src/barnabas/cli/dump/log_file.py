@@ -92,12 +92,12 @@ class LogScan:
         return length + BATCH_LENGTH_OVERHEAD
 
     def _tail(self, fd: int, position: int, head: bytes, message: str) -> Iterator[Item]:
-        """Reports the damaged end of a file, unless it is of zeros: a preallocated file ends so."""
+        """Reports the damaged end of a file, unless it is all zeros, as in a preallocated file."""
         if not any(head) and _is_zero(fd, position, self.size):
             yield {"type": "entry", "file": self.path, "position": position, "preallocated": self.size - position}
             return
         self._sound = False
-        yield problem(self.path, position, f"{message}; nothing behind it can be read")
+        yield problem(self.path, position, f"{message}; nothing after it can be read")
 
     def _batch(self, data: bytes, position: int, magic: int) -> Iterator[Item]:
         try:
@@ -191,7 +191,7 @@ class LogScan:
         return item, inner
 
     def place_of(self, offset: int) -> BatchPlace | None:
-        """Returns the batch that contains an offset, or the first one behind it."""
+        """Returns the batch that contains an offset, or the first one after it."""
         index = bisect_right(self.places, offset, key=lambda place: place.base_offset) - 1
         if index >= 0 and self.places[index].last_offset >= offset:
             return self.places[index]

@@ -33,7 +33,7 @@ __all__ = [
 HELP_COLUMN: Final = 30
 HELP_OPTION: Final = "--help"
 _REQUIRED: Final = object()
-"""The default of a parameter that has none."""
+"""Stands for the missing default of a required parameter."""
 
 
 class WrongUsage(UsageError):
@@ -139,7 +139,7 @@ class Runnable(NamedTuple):
     name: str
     function: Callable[..., Any]
     example: str = ""
-    """Command lines that work as they are, one a line."""
+    """Complete command lines, one a line."""
     notes: str = ""
     """The part of the help below the options."""
 
@@ -260,7 +260,7 @@ class App:
 
 def way_out(word: str, known: Iterable[str], otherwise: str) -> str:
     """Returns "did you mean ...?" for a misspelt word, or the text `otherwise` if no known word is like it."""
-    from barnabas.config.definitions import nearest  # only mistakes pay for this import
+    from barnabas.config.definitions import nearest  # imported only after a mistake
 
     close = nearest(word, known, 0.6)
     return f"did you mean {close}?" if close else otherwise

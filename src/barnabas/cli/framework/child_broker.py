@@ -46,7 +46,7 @@ class ChildBroker:
 
     def __init__(self, data_dir: Path, listen: str, settings: Mapping[str, str] | None = None) -> None:
         try:
-            # port 0, any free one, is no address to connect to, but one to listen on
+            # port 0 stands for any free port: it can be listened on, but not connected to
             free = listen.endswith(":0")
             self._host, port = split_address(listen.removesuffix(":0") if free else listen)
             self._port = 0 if free else port

@@ -53,7 +53,7 @@ Timeout = Annotated[
         environment="BARNABAS_TIMEOUT",
         metavar="SECONDS",
         minimum=0.1,
-        help="Give up after so long, retries included.",
+        help="Give up after this time, retries included.",
     ),
 ]
 Client = Annotated[

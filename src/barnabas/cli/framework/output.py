@@ -17,7 +17,7 @@ class CommandFailed(BarnabasError):
 
 
 def notice(text: str) -> None:
-    """Prints a line on standard error. A failure to do so must not end what the line reports on."""
+    """Prints a line on standard error. Ignores failures, so that they do not end the work that the line reports."""
     try:
         print(printable(text), file=sys.stderr, flush=True)
     except OSError:
@@ -56,7 +56,7 @@ def _is_number(text: str) -> bool:
 
 
 def known(value: int) -> int | None:
-    """Returns None for a negative number, by which Kafka says that there is none."""
+    """Returns None for a negative number, which in Kafka stands for a missing value."""
     return value if value >= 0 else None
 
 

@@ -36,7 +36,7 @@ def name_pattern(text: str) -> re.Pattern[str]:
     """Returns a pattern for whole names that begin as `text` says, as in librdkafka's tools; a `$` in it ends the name.
     Raises UsageError."""
     try:
-        re.compile(text)  # for a message about what was written
+        re.compile(text)  # for an error message with the text as given
         return re.compile(f"(?:{text}).*")
     except re.error as error:
         raise UsageError(f"regular expression {text!r}: {error}") from None
@@ -73,7 +73,7 @@ def chosen_topics(admin: Admin, asked: Sequence[str]) -> list[TopicView]:
     names = chosen_names(asked, there, "topic")
     missing = [name for name in names if name not in there]
     if missing:
-        there |= admin.describe_topics(missing)  # raises for what does not exist
+        there |= admin.describe_topics(missing)  # raises for topics that do not exist
     return [there[name] for name in names]
 
 

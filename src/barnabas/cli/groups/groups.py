@@ -39,7 +39,7 @@ def list_groups(
     state: Annotated[
         list[str] | None, Option(help="Only groups in this state, such as Stable or Empty; repeat for more.")
     ] = None,
-    no_lag: Annotated[bool, Option(help="Do not ask for offsets, which takes a request per group.")] = False,
+    no_lag: Annotated[bool, Option(help="Do not fetch offsets, which takes a request for each group.")] = False,
     quiet: Annotated[bool, Option("-q", help="Names only.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
@@ -175,17 +175,17 @@ def reset_offsets(
     group: Group,
     topic: Scope = None,
     all_topics: Annotated[bool, Option(help="All partitions that the group has committed.")] = False,
-    to_earliest: Annotated[bool, Option(help="To the first record that is there.")] = False,
+    to_earliest: Annotated[bool, Option(help="To the first record that still exists.")] = False,
     to_latest: Annotated[bool, Option(help="To the end, so that only new records are read.")] = False,
     to_current: Annotated[
-        bool, Option(help="To the committed offsets, moved to the nearest records that are there.")
+        bool, Option(help="To the committed offsets, moved to the nearest records that still exist.")
     ] = False,
     to_offset: Annotated[int | None, Option(help="To this offset.")] = None,
     to_datetime: Annotated[
         str | None, Option(metavar="TIME", help="To the first record at or after this time.")
     ] = None,
-    shift_by: Annotated[int | None, Option(help="Forward by so many records, or back if negative.")] = None,
-    execute: Annotated[bool, Option(help="Do it; otherwise only show the plan.")] = False,
+    shift_by: Annotated[int | None, Option(help="Forward by this number of records, or back if negative.")] = None,
+    execute: Annotated[bool, Option(help="Carry it out; otherwise only show the plan.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
@@ -274,7 +274,7 @@ def remove_members(
 ) -> None:
     """Make members leave their group, so that others take over their partitions at once.
 
-    Meant for members that are gone and whose session has not ended yet; one that lives joins again.
+    Meant for members that have crashed and whose session has not expired; a live member joins again.
     """
     members = [*map(MemberToRemove, member or ()), *(MemberToRemove("", name) for name in instance or ())]
     if bool(members) == all_members:
@@ -322,8 +322,8 @@ def delete_offsets(group: Group, topic: Scope = None, cluster: Cluster = DEFAULT
 def _committed_partitions(
     group: str, committed: Iterable[TopicPartition], asked: Sequence[str]
 ) -> list[TopicPartition]:
-    """Returns the committed partitions that are asked for, also those of topics that are deleted. Raises CommandFailed
-    where there are none."""
+    """Returns the requested partitions with a commit, also those of deleted topics. Raises CommandFailed where there
+    are none."""
     there = sorted(committed)
     found: dict[TopicPartition, None] = {}
     for text in asked:

@@ -55,9 +55,9 @@ def consume(
         list[str] | None, Option("-o", metavar="WHERE", help="Where to begin, or (e@TIME) to end; explained below.")
     ] = None,
     exit_at_end: Annotated[
-        bool, Option("--exit", "-e", help="Stop where the partitions ended when reading began.")
+        bool, Option("--exit", "-e", help="Stop at the offsets at which the partitions ended when reading began.")
     ] = False,
-    count: Annotated[int | None, Option("-c", minimum=1, help="Stop after so many records.")] = None,
+    count: Annotated[int | None, Option("-c", minimum=1, help="Stop after this number of records.")] = None,
     partitions: Annotated[str | None, Option("-p", metavar="0,2,5-7", help="Read only these partitions.")] = None,
     grep: Annotated[str | None, Option(metavar="REGEX", help="Print only records whose key or value matches.")] = None,
     grep_key: Annotated[str | None, Option(metavar="REGEX", help="Print only records whose key matches.")] = None,
@@ -66,7 +66,7 @@ def consume(
         str | None, Option(metavar="REGEX", help="Print only records with a header that matches, as name=value.")
     ] = None,
     group: Annotated[
-        str | None, Option("-g", help="Read as a member of this group, and commit what was printed.")
+        str | None, Option("-g", help="Read as a member of this group, and commit the printed records.")
     ] = None,
     key_as: Annotated[
         str, Option(choices=PRINTED_AS, help="How keys are printed; registry: decoded, as JSON.")
@@ -88,11 +88,11 @@ def consume(
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
-    """Read records and print them, from the beginning on; with --group from where the group is.
+    """Read records and print them, from the beginning on; with --group from the group's committed offsets on.
 
-    Goes on until Ctrl-C or SIGTERM, or as --exit and --count say. With --group what was printed is committed then, and
-    the group left, so that other members take over at once.
-    Where the records do not go to the terminal it shows how far it is.
+    Goes on until Ctrl-C or SIGTERM, or as --exit and --count say. With --group the printed records are then committed,
+    and the command leaves the group, so that other members take over at once. A progress line is shown if the records
+    do not go to the terminal.
     """
     start, end_ms = parse_starts(offset or (), now_ms())
     if group is not None and partitions is not None:
@@ -117,13 +117,13 @@ def consume(
         None if decoder is None else decoder.decode,
     )
     with cluster.admin(beside_another=True) as admin:
-        # unknown topics are refused before a group is troubled
+        # unknown topics are refused before the command joins a group
         chosen = _chosen(admin, topics, partitions)
     client = {
         **cluster.settings(),
         "group.id": group,
         "enable.auto.commit": False if group is not None else None,
-        "auto.offset.reset": "none",  # where to go on then is said to the user
+        "auto.offset.reset": "none",  # the user is told the next offsets
         "isolation.level": "read_committed" if read_committed else "read_uncommitted",
         "fetch.max.wait.ms": int(POLL_S * 1000),
         "default.api.timeout.ms": int(cluster.timeout * 1000),
@@ -216,7 +216,7 @@ class _Printer:
             next_offset = stop
         if self._decode is not None:
             if self._left is not None and self._left < len(batch) and not self._filters:
-                batch = RecordBatch.of(tp, batch[: self._left])  # the others need not be decodable
+                batch = RecordBatch.of(tp, batch[: self._left])  # the other records need not be decodable
             batch = self._decode(batch)
         if self._filters:
             batch = RecordBatch.of(tp, [record for record in batch if all(take(record) for take in self._filters)])
@@ -230,7 +230,7 @@ class _Printer:
         return next_offset
 
     def _write(self, output: bytes) -> None:
-        """All of it: where standard output has no buffer (PYTHONUNBUFFERED), a signal cuts a call short."""
+        """Writes everything: without a buffer (PYTHONUNBUFFERED) a signal may cut a call short."""
         left = memoryview(output)
         while left:
             left = left[sys.stdout.buffer.write(left) :]
@@ -251,16 +251,16 @@ class _Reader:
         self._quiet = quiet
         self._begun = False
         self._open: set[TopicPartition] = set()
-        """Partitions that have not come to their stop."""
+        """The partitions that have not reached their stop."""
         self._stop_offsets: dict[TopicPartition, int] = {}
         self._done: dict[TopicPartition, int] = {}
-        """The offsets behind what is printed and not committed yet."""
+        """The offsets after the records that are printed and not committed yet."""
         self._committed: dict[TopicPartition, int] = {}
         """The offsets that this process has committed."""
         self._starts: dict[TopicPartition, int] = {}
         self._next: dict[TopicPartition, int] = {}
         """The first offsets to read, and the next ones."""
-        # on a terminal the records themselves show how far it is
+        # on a terminal the records themselves show the progress
         self.progress = Progress(self._progress_text, shown=not quiet and not sys.stdout.isatty())
 
     def read_alone(self, partitions: Sequence[TopicPartition]) -> None:
@@ -287,7 +287,7 @@ class _Reader:
             self._leave_group()
 
     def _leave_group(self) -> None:
-        """Commits what is printed, leaves the group, and reports both."""
+        """Commits the printed records, leaves the group, and reports both."""
         committed = self._commit(CLOSE_TIMEOUT_S)
         group = self._consumer.group_metadata().group_id
         self._consumer.close(CLOSE_TIMEOUT_S)
@@ -317,7 +317,7 @@ class _Reader:
                     self._stop(tp)
 
     def _on_assigned(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
-        """Seeks after a rebalance: to the committed offset, or as -o says where there is none."""
+        """Seeks after a rebalance: to the committed offset, or without one to the offset of -o."""
         stored = consumer.committed(partitions)
         positions = {tp: found.offset for tp, found in stored.items() if found is not None}
         fresh = start_positions(consumer, [tp for tp in partitions if tp not in positions], self._start)
@@ -357,7 +357,7 @@ class _Reader:
         self.progress.show(self._printer.count)
 
     def _check_stop(self, tp: TopicPartition, next_offset: int) -> None:
-        """Ends the reading of a partition at its stop, also where only a transaction's marker is in front of it."""
+        """Ends the reading of a partition at its stop, also if only a transaction's marker is left before it."""
         if not self._ends:
             return
         if next_offset >= self._stop_offsets[tp] or self._consumer.position(tp) >= self._stop_offsets[tp]:
@@ -395,7 +395,7 @@ class _Reader:
         return f"{100 * (total - left) / total:.0f} %" if total > 0 else ""
 
     def _commit(self, timeout: float | None = None) -> bool:
-        """Commits what is printed. Returns False after a rebalance, when other members read it again."""
+        """Commits the printed records. Returns False after a rebalance, when other members read them again."""
         offsets, self._done = self._done, {}
         if offsets:
             try:

@@ -81,7 +81,7 @@ class LineReader:
             yield [bytes(begun) + last]
 
     def is_idle(self, timeout_s: float) -> bool:
-        """Whether the input is silent for that long, as when somebody types."""
+        """Returns whether no input comes for that long, as when a person types."""
         return not select.select([self._source], [], [], timeout_s)[0]
 
 
@@ -154,13 +154,13 @@ class InputRecord(NamedTuple):
 class JsonParser(NamedTuple):
     """Each line is an object as `barnabas consume --json` prints it, for another topic or the same.
 
-    `topic` and `offset` say where the record was read. It is written to `topic`, and to the partition that the line
-    names if that is a partition of this topic: if the line names no other topic.
+    `topic` and `offset` in a line are those from which the record was read. The record is written to this class's
+    `topic`, and to the partition in the line unless the line names another topic.
     """
 
     topic: str
     partition: int | None = None
-    """The partition of all records, whichever the lines name."""
+    """The partition of all records; None where the lines or the keys decide."""
     partition_count: int | None = None
     """None while it is unknown."""
 
@@ -246,7 +246,7 @@ def parse_json_record(line: bytes, number: int) -> InputRecord:
             _bytes(body, "value"),
             _headers(body.get("headers") or ()),
             _integer(body, "partition", INT32_MAX),
-            None if timestamp == -1 else timestamp,  # as records without one are printed
+            None if timestamp == -1 else timestamp,  # records without a timestamp are printed so
             body.get("topic"),
         )
     except (ValueError, TypeError, RecursionError) as error:

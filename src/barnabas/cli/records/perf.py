@@ -32,7 +32,7 @@ def producer(
     topic: Topic = TOPIC,
     records: Annotated[int, Option("-n", minimum=1, help="How many records to write.")] = 500_000,
     size: Annotated[int, Option("-s", minimum=0, help="The size of each value, in bytes.")] = 100,
-    rate: Annotated[float | None, Option(minimum=1, help="Write at most so many records per second.")] = None,
+    rate: Annotated[float | None, Option(minimum=1, help="The most records to write per second.")] = None,
     partitions: Annotated[int, Option("-p", minimum=1, help="The number of partitions, if the topic is created.")] = 4,
     acks: Acks = "all",
     compression: Compression = "none",
@@ -82,7 +82,7 @@ def _send_at_rate(
 @app.command(example="barnabas perf consumer barnabas-perf")
 def consumer(
     topic: Topic = TOPIC,
-    records: Annotated[int | None, Option("-n", minimum=1, help="Stop after so many records.")] = None,
+    records: Annotated[int | None, Option("-n", minimum=1, help="Stop after this number of records.")] = None,
     fetch_bytes: Annotated[
         int, Option(minimum=1, help="The most bytes of one partition that a broker sends at once.")
     ] = 1 << 20,
@@ -134,7 +134,7 @@ def latency(
         reader.assign([tp])
         reader.seek_to_end()
         reader.position(tp)
-        reader.poll(0.0)  # its first fetch waits at the broker from now on
+        reader.poll(0.0)  # from now on its first fetch waits at the broker
         progress.begin()
         for number in range(records):
             payload = payloads[number % PAYLOADS]
@@ -211,7 +211,7 @@ class _Meter:
 
 
 class _ProducerTally(_Meter):
-    """Counts deliveries by samples: each stands for the records up to the next one."""
+    """Counts deliveries by samples: each sample stands for the records up to the next one."""
 
     def __init__(self, *, quiet: bool) -> None:
         super().__init__(quiet=quiet)

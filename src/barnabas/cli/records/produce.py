@@ -79,8 +79,8 @@ def produce(
 ) -> None:
     """Write records, one a line, and wait until they are acknowledged.
 
-    Lines that come slowly are sent at once; lines that come fast are sent in batches. A line that is no record ends the
-    command: its number is told, and how many records were written before it. On a terminal it shows how far it is.
+    Lines that come slowly are sent at once; lines that come fast are sent in batches. An invalid line ends the command,
+    which prints the number of the line and of the records written before it. A progress line is shown on a terminal.
     """
     ends = unescape(delimiter)
     if not ends:
@@ -110,7 +110,7 @@ def produce(
             if isinstance(parser, JsonParser):
                 parser = parser._replace(partition_count=count)
         reader = LineReader(source, ends)
-        # no progress where somebody types the records
+        # no progress line while a person types the records
         with Progress(lambda: _progress_text(reader), shown=not quiet and not source.isatty()) as progress:
             _write(Producer(settings), reader, parser, report, progress)
     report.finish()
@@ -134,7 +134,7 @@ def _write(
             except (UsageError, UnknownTopicOrPartition) as error:
                 report.refused = error
             report.wait()
-    except BaseException as error:  # Ctrl-C too: what is not sent yet is lost
+    except BaseException as error:  # after Ctrl-C, too: unsent records are lost
         progress.clear()
         report.stop(error)
         raise
@@ -185,14 +185,14 @@ def _open(file: str | None) -> BinaryIO:
 
 
 class _Report:
-    """Counts what the brokers acknowledge, by partition."""
+    """Counts the acknowledged records by partition."""
 
     def __init__(self, topic: str, as_json: bool, quiet: bool) -> None:
         self.records = 0
         """The number of acknowledged records."""
         self.failed: BaseException | None = None
         self.refused: BarnabasError | None = None
-        """The reason why a line is no record, which ends the command."""
+        """The reason why a line is not a valid record, which ends the command."""
         self._topic = topic
         self._as_json = as_json
         self._quiet = quiet
@@ -227,7 +227,7 @@ class _Report:
             self._settle()
 
     def stop(self, error: BaseException) -> None:
-        """Reports what was acknowledged when the error ended the producer."""
+        """Reports the acknowledged records after an error has ended the producer."""
         self._settle_done()
         self.failed = self.failed or error
         self._print()
@@ -259,7 +259,7 @@ class _Report:
             self._size_bytes -= sum(rows.size_bytes(part.rows) for part in failed)
 
     def finish(self) -> None:
-        """Reports what was acknowledged. Raises the error of what was not."""
+        """Reports the acknowledged records. Raises the error of the others."""
         if self.failed is None and self.refused is not None:
             before = f"{_were(self.records)} written before it" if self.records else "nothing was written"
             self.refused = type(self.refused)(f"{self.refused}; {before}")

@@ -32,7 +32,7 @@ Read = Callable[[bytes], Any]
 
 
 class Undecodable(Exception):
-    """A key or value is not of the schema that it names, or names none that can be read."""
+    """A key or value does not match the schema that it names, or names no schema that can be read."""
 
 
 class RegistryDecoder:
@@ -130,7 +130,7 @@ def _avro_reader(schema: RegisteredSchema, schema_id: int) -> Read | str:
         raise UsageError("Avro values need the package fastavro; install it with pip install fastavro") from None
     try:
         parsed = parse_schema(json.loads(schema.text))
-    except Exception as error:  # fastavro raises whatever the document makes it stumble over
+    except Exception as error:  # fastavro raises errors of many types for an invalid document
         return f"schema {schema_id} is no Avro schema: {type(error).__name__}: {error}"
 
     def read(data: bytes) -> Any:
@@ -138,7 +138,7 @@ def _avro_reader(schema: RegisteredSchema, schema_id: int) -> Read | str:
         body.seek(PREFIX_BYTES)
         try:
             found = _plain(schemaless_reader(body, parsed, None))
-        except Exception as error:  # whatever damaged bytes make fastavro stumble over
+        except Exception as error:  # fastavro raises errors of many types for damaged bytes
             raise Undecodable(f"is not of schema {schema_id}: {type(error).__name__}: {error}") from None
         left = len(data) - body.tell()
         if left:

@@ -25,16 +25,16 @@ def delete_records(
     topics: Annotated[list[str], Argument(PARTITIONS, "A topic, some of its partitions, or ^PATTERN.")],
     before_offset: Annotated[int | None, Option(minimum=0, help="All records before this offset.")] = None,
     before_time: Annotated[
-        str | None, Option(metavar="TIME", help="All in front of the first record from then on.")
+        str | None, Option(metavar="TIME", help="All records before the first one from this time on.")
     ] = None,
-    all_records: Annotated[bool, Option("--all", help="All records that are there now.")] = False,
-    execute: Annotated[bool, Option(help="Do it; otherwise only show the plan.")] = False,
+    all_records: Annotated[bool, Option("--all", help="All present records.")] = False,
+    execute: Annotated[bool, Option(help="Carry it out; otherwise only show the plan.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
     """Delete the oldest records of partitions: show the plan, or carry it out with --execute.
 
-    The topics stay, and so do the offsets of what is left. TIME is milliseconds, 2013-01-01T05:15:00Z, now, or -1h.
+    The topics stay, and the other records keep their offsets. TIME is milliseconds, 2013-01-01T05:15:00Z, now, or -1h.
     """
     if sum((before_offset is not None, before_time is not None, all_records)) != 1:
         raise UsageError("delete-records: give one of --before-offset, --before-time, --all")
@@ -67,7 +67,7 @@ def delete_records(
 def _plan(
     admin: Admin, marks: Mapping[TopicPartition, tuple[int, int]], before_offset: int | None, before_ms: int | None
 ) -> dict[TopicPartition, int]:
-    """Returns the first offset that stays of each partition. Raises CommandFailed for one behind the end."""
+    """Returns for each partition the first offset that is kept. Raises CommandFailed for an offset after the end."""
     if before_ms is not None:
         found = admin.list_offsets(dict.fromkeys(marks, before_ms))
         return {tp: found[tp].offset if found[tp].offset >= 0 else end for tp, (_, end) in marks.items()}

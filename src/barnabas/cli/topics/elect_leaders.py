@@ -17,12 +17,12 @@ def elect_leaders(
     topics: Annotated[list[str] | None, Argument(PARTITIONS, "A topic, some of its partitions, or ^PATTERN.")] = None,
     all_topics: Annotated[bool, Option(help="Every partition of the cluster.")] = False,
     unclean: Annotated[
-        bool, Option(help="Give partitions without a leader to any replica that lives. May lose records.")
+        bool, Option(help="Elect any live replica for partitions without a leader. May lose records.")
     ] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
-    """Make the first replica of each partition its leader, which is how leaders are spread over the brokers.
+    """Make the first replica of each partition its leader, which spreads the leaders over the brokers.
 
     Partitions that it leads already are reported as unchanged.
     """

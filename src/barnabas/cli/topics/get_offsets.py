@@ -22,7 +22,9 @@ def get_offsets(
     time: Annotated[
         str | None, Option(metavar="TIME", help="earliest, latest, max-timestamp (the newest record), or a time.")
     ] = None,
-    read_committed: Annotated[bool, Option(help="The end is where the first open transaction begins.")] = False,
+    read_committed: Annotated[
+        bool, Option(help="The end is the offset at which the first open transaction begins.")
+    ] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:

@@ -27,10 +27,10 @@ Names = Annotated[list[str], Argument("TOPIC", "The topics' names.")]
 
 @app.command("list", example="barnabas topics list '^orders'")
 def list_topics(
-    topics: Annotated[list[str] | None, Argument("TOPIC", "Only these; ^PATTERN for all that begin so.")] = None,
-    internal: Annotated[
-        bool, Option(help="Also topics that brokers keep for themselves, such as __consumer_offsets.")
-    ] = False,
+    topics: Annotated[
+        list[str] | None, Argument("TOPIC", "Only these topics; ^PATTERN for all whose names begin so.")
+    ] = None,
+    internal: Annotated[bool, Option(help="Also internal topics of the brokers, such as __consumer_offsets.")] = False,
     quiet: Annotated[bool, Option("-q", help="Names only.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
@@ -84,7 +84,7 @@ def create(
 def delete(
     topics: Annotated[list[str], Argument("TOPIC", "A name, or ^PATTERN for all that begin so.")],
     if_exists: Annotated[bool, Option(help="No error for topics that do not exist.")] = False,
-    execute: Annotated[bool, Option(help="With a pattern: do it; otherwise only show the plan.")] = False,
+    execute: Annotated[bool, Option(help="With a pattern: carry it out; otherwise only show the plan.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
@@ -119,7 +119,7 @@ def _show_plan(names: Sequence[str], as_json: bool) -> None:
 @app.command("add-partitions", example="barnabas topics add-partitions orders --to 6")
 def add_partitions(
     topic: Annotated[str, Argument("TOPIC", "The topic's name.")],
-    to: Annotated[int, Option(metavar="TOTAL", help="How many partitions it shall have in total.")] = 0,
+    to: Annotated[int, Option(metavar="TOTAL", help="The total number of partitions afterwards.")] = 0,
     by: Annotated[int, Option(metavar="N", help="How many partitions to add.")] = 0,
     validate_only: Annotated[bool, Option(help="Only check whether they could be added.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
@@ -147,7 +147,7 @@ def describe(
 ) -> None:
     """Show the partitions of topics with leaders, offsets and sizes, and settings that were changed.
 
-    All topics are described where none is named.
+    Without a name all topics are described.
     """
     with cluster.admin() as admin:
         views = chosen_topics(admin, topics or ())

@@ -1,6 +1,6 @@
-"""Finds hanging transactions: open in a partition, and unknown to every coordinator, so that nothing ends them.
+"""Finds hanging transactions: they are open in a partition and unknown to every coordinator, so that nothing ends them.
 
-Readers with read_committed never get past them. Source: KIP-664.
+Consumers with read_committed stop before them for ever. Source: KIP-664.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ def _pending(admin: Admin, owners: Mapping[ProducerId, str]) -> dict[ProducerId,
     try:
         found = admin.describe_transactions(owners.values())
     except ItemsFailed as error:
-        if not error.only(TransactionalIdNotFound):  # gone since it was listed: nothing of it is pending
+        if not error.only(TransactionalIdNotFound):  # the id was removed since it was listed: no marker is pending
             raise
         found = error.succeeded
     return {t.producer_id: t.partitions for t in found.values() if owners.get(t.producer_id) == t.transactional_id}

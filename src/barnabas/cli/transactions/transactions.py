@@ -21,7 +21,9 @@ ENDED: Final = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
 
 Topic = Annotated[str, Option("--topic", "-t", metavar="TOPIC", help="The topic.")]
 Partition = Annotated[int, Option("--partition", "-p", minimum=0, help="The partition.")]
-BrokerId = Annotated[int | None, Option("--broker-id", minimum=0, help="Ask this replica instead of the leader.")]
+BrokerId = Annotated[
+    int | None, Option("--broker-id", minimum=0, help="Ask the replica on this broker instead of the leader.")
+]
 
 
 @app.command("list", example="barnabas transactions list --state Ongoing")
@@ -31,10 +33,11 @@ def list_transactions(
     ] = None,
     producer_id: Annotated[list[int] | None, Option(help="Only ids of this producer; repeat for more.")] = None,
     duration_filter: Annotated[
-        int, Option(metavar="MS", help="Only ids whose transaction has run for longer than so many milliseconds.")
+        int,
+        Option(metavar="MS", help="Only ids whose transaction has run for longer than this number of milliseconds."),
     ] = -1,
     transactional_id_pattern: Annotated[
-        str | None, Option(metavar="REGEX", help="Only ids that this matches as a whole.")
+        str | None, Option(metavar="REGEX", help="Only ids that this regular expression matches as a whole.")
     ] = None,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
@@ -138,15 +141,15 @@ def find_hanging(
         Option(
             metavar="MINUTES",
             minimum=0,
-            help="Leave alone what was written to more recently; the brokers' transaction.max.timeout.ms.",
+            help="Skip transactions with more recent records; the brokers' transaction.max.timeout.ms.",
         ),
     ] = 15,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
-    """Find transactions that no coordinator will ever end. Readers with read_committed stop in front of them.
+    """Find transactions that no coordinator will ever end. Consumers with read_committed stop before them.
 
-    All topics are searched where none is given. `barnabas transactions abort` ends what is found.
+    Without a topic all topics are searched. `barnabas transactions abort` ends the transactions that are found.
     """
     if partition is not None and len(topic or ()) != 1:
         raise UsageError("find-hanging: --partition needs the one --topic that it belongs to")

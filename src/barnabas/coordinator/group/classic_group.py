@@ -275,7 +275,8 @@ class ClassicGroup:
         self.set_awaiting_join(member, reply)
 
     def set_awaiting_join(self, member: ClassicGroupMember, reply: JoinReply | None) -> None:
-        """Lets a JoinGroup wait. Replies to an older one of the same member: its connection is most likely closed."""
+        """Lets a JoinGroup wait. Replies to an older waiting one of the same member: its connection is most likely
+        closed."""
         before = member.awaiting_join
         self._awaiting_join_count += (reply is not None) - (before is not None)
         member.awaiting_join = reply
@@ -389,7 +390,7 @@ class ClassicGroup:
         for member in self.members.values():
             metadata = member.protocols.get(self.protocol_name, b"")
             try:
-                # Behind the version stands version 0, which begins every later one.
+                # After the version comes the content of version 0, with which every later version begins.
                 topics.update(decode(ConsumerProtocolSubscription, 0, metadata, 2)[0].topics)
             except MalformedMessage:
                 return None

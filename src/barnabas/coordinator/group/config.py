@@ -11,8 +11,8 @@ _DAY_MS = 24 * 60 * 60 * 1000
 class GroupConfig:
     """Each field names Kafka's setting; defaults are Kafka's but for the initial rebalance delay.
 
-    Kafka waits three seconds for more members before a group's first generation. An embedded broker in a test has no
-    fleet that starts at once, so the default here is not to wait.
+    Kafka waits three seconds for more members before a group's first generation. With an embedded broker in a test few
+    consumers start at once, so the default here is not to wait.
     """
 
     min_session_timeout_ms: int = 6_000

@@ -272,7 +272,7 @@ class GroupMetadataManager(Rebalancer):
                 response = group.join_response(member.member_id)
                 response.skip_assignment = group.is_leader(member.member_id)
             else:
-                # It must not assign: an older client behaves as a follower if another id is the leader.
+                # The member must not assign: an older client behaves as a follower if another id is the leader.
                 response = group.join_response(member.member_id, leader_id=old_leader)
             group.complete_join(member, response)
 

@@ -232,8 +232,9 @@ class OffsetMetadataManager:
     def expired(self, group: ClassicGroup, now_ms: int) -> tuple[list[OffsetCommit], bool]:
         """Returns the tombstones of expired offsets, and whether no offset would be left (KIP-211).
 
-        A simple group's offset lives offsets.retention.minutes from its commit. A group's lives as long as its topic is
-        subscribed and then as long from its commit; in an empty group as long from the moment it became empty.
+        An offset of a simple group expires offsets.retention.minutes after its commit. In a group with members an
+        offset also stays as long as its topic is subscribed; in an empty group the time runs from when the group became
+        empty.
         """
         topics = self._groups.get(group.group_id)
         if topics is None:

@@ -1,7 +1,7 @@
 """Decides about EndTxn: whether the client may end the transaction, whether it retries, and which state follows.
 
-Two rules: until version 4 the producer keeps its epoch (transaction.version 0 and 1); from 5 on every end gives it the
-next one, so that whatever was late belongs to no later transaction (KIP-890).
+Two rules: until version 4 of EndTxn the producer keeps its epoch (transaction.version 0 and 1); from version 5 on every
+end gives it the next one, so that late records belong to no later transaction (KIP-890).
 """
 
 from collections.abc import Callable
@@ -60,11 +60,11 @@ def prepared(
     """Returns the transaction with its outcome; with version 2 that uses up the epoch."""
     changes: dict[str, Any] = {"client_transaction_version": transaction_version}
     if current.state in IDLE:
-        # An abort of nothing: Kafka wants a start of every transaction that ends.
+        # The transaction has no partitions; Kafka still requires a start time of every transaction that ends.
         changes["start_timestamp_ms"] = now_ms
     if transaction_version >= TV2:
         changes["last_producer_epoch"] = current.producer_epoch
-        # An epoch at its very end can only be a leftover of a defect; the transaction must be able to end all the same.
+        # Only a defect can have left the highest epoch here; the transaction must still be able to end.
         changes["producer_epoch"] = min(current.producer_epoch + 1, EPOCH_MAX)
         producer_id, producer_epoch = current.client_producer
         if is_exhausted(producer_epoch):

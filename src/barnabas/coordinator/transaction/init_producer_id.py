@@ -1,7 +1,7 @@
 """Decides about InitProducerId: which producer holds a transactional id, and which one is fenced (KIP-98, 360, 939).
 
-Pure functions from what is known of the id to what it becomes. Sources: KIP-360 for a client that names the producer it
-was, KIP-939 for one that keeps the transaction of its predecessor.
+Pure functions from the present state of the id to the next one. Sources: KIP-360 for a client that names its former
+producer id, KIP-939 for one that keeps the transaction of its predecessor.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """The records of __transaction_state, byte for byte as Kafka writes them.
 
-Key and value begin with an int16: the key's says the kind of the record (0, the only one), the value's its schema
-version. Written is version 1, which transaction.version 1 and 2 want; version 0 is read too. A value of None is a
+Key and value begin with an int16: the kind of the record in the key (always 0), the schema version in the value.
+Barnabas writes version 1, which transaction.version 1 and 2 require, and reads version 0, too. A value of None is a
 tombstone. Source: transaction-coordinator's message schemas; KIP-890 and KIP-939 for the tagged fields.
 """
 
@@ -130,7 +130,7 @@ def _metadata_of(value: TransactionLogValue) -> TransactionMetadata:
     )
 
 
-# Written by hand: three records a transaction, each on a client's way.
+# Encoded by hand: each transaction writes three records, and a client waits for each.
 
 _KEY_HEAD: Final = Struct(">hh")
 _HEAD: Final = Struct(">hqhib")

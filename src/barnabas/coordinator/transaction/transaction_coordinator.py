@@ -5,7 +5,7 @@ coordinates it. Every method here finds the partition, runs the operation there,
 clients of the API understand. A reply comes exactly once, maybe before the method returns.
 """
 
-from __future__ import annotations  # functions in functions: their annotations would be worked out at every call
+from __future__ import annotations  # annotations of nested functions would be evaluated at every call
 
 import logging
 from collections.abc import Callable, Sequence
@@ -186,8 +186,8 @@ class TransactionCoordinator:
     ) -> None:
         """Handles AddPartitionsToTxn and AddOffsetsToTxn: adds all partitions to the transaction, or none.
 
-        Kafka tells a client to come again while the end markers of its last transaction are being written; here the
-        request waits for them, for add.partitions.to.txn.retry.backoff.max.ms at most.
+        Kafka lets the client retry while the end markers of its last transaction are being written; here the request
+        waits for them, for add.partitions.to.txn.retry.backoff.max.ms at most.
         """
         if not transactional_id:
             reply(InvalidRequest("an empty transactional id"))
@@ -235,9 +235,9 @@ class TransactionCoordinator:
     ) -> None:
         """Verifies partitions of a transaction for their leader, or adds them to it (KIP-890).
 
-        `verify_only`: are the partitions in the ongoing transaction (TransactionAbortable where not)? Else they join
-        it, as the records of clients with transaction.version 2 imply. ProducerFenced becomes InvalidProducerEpoch,
-        which producers expect in answers to Produce.
+        With `verify_only` a partition that is not in the ongoing transaction gets TransactionAbortable; without it the
+        partitions join the transaction, as the records of clients with transaction.version 2 imply. ProducerFenced
+        becomes InvalidProducerEpoch, which producers expect in Produce responses.
         """
 
         def answer(response: Errors | KafkaError | None) -> None:

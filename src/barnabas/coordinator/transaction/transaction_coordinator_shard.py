@@ -1,10 +1,10 @@
 """The state machine over all transactional ids of one partition of __transaction_state.
 
-Durable is what the log says of each id; `replay` alone changes it. Soft are the timers of ongoing transactions and,
-elsewhere, the end markers that are under way: both begin anew from the durable part after a load.
+The state of each id in the log is durable; `replay` alone changes it. The timers of ongoing transactions, and the end
+markers in flight, are soft state: both start anew from the durable state after a load.
 """
 
-from __future__ import annotations  # functions in functions: their annotations would be worked out at every call
+from __future__ import annotations  # annotations of nested functions would be evaluated at every call
 
 import logging
 from collections.abc import Callable, Sequence
@@ -107,7 +107,8 @@ class TransactionCoordinatorShard:
                 prepared += 1
         if prepared:
             self._log.info("%d transactions are decided and get their end markers", prepared)
-            # An operation without records: it is done once all that was loaded is committed, the decisions included.
+            # An operation without records: it is complete once all loaded records are committed, the decisions
+            # included.
             self._timers.schedule(RESUME, 0, lambda: CoordinatorResult(done=self._resume))
 
     def _resume(self, error: KafkaError | None) -> None:
@@ -210,7 +211,8 @@ class TransactionCoordinatorShard:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def _start_timer(self, transactional_id: str, metadata: TransactionMetadata, now_ms: int) -> None:
-        # Never cancelled: the next transaction of the id only moves it, which costs less than a new one.
+        # The timer is never cancelled: the next transaction of the id only postpones it, which costs less than a new
+        # timer.
         if metadata.has_timeout:
             delay_ms = max(0, metadata.timed_out_at_ms - now_ms)
             self._timers.schedule(transactional_id, delay_ms, lambda: self._time_out(transactional_id))

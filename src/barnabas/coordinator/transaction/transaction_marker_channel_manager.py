@@ -1,8 +1,8 @@
 """Completes decided transactions: sends end markers to all partitions, then writes the record of the completion.
 
-What was decided is in the log; all this is soft, and after a load begins anew. Markers leave in the loop turn after the
-decision's answer, before any input is read, so a client whose partitions are on this broker finds its transaction
-completed when it asks for the next. Whoever comes earlier may wait here instead of trying again and again.
+The decision is in the log; the state here is soft and starts anew after a load. Markers are sent in the loop turn after
+the response to EndTxn, before any input is read, so a client whose partitions are on this broker finds its transaction
+completed when it begins the next one. Requests that come earlier may wait here instead of being retried.
 """
 
 import logging
@@ -96,7 +96,7 @@ class TransactionMarkerChannelManager:
         before = self._under_way.get(transactional_id)
         completion = _Completion(partition, coordinator_epoch, metadata, self._config.marker_backoff_ms)
         if before is not None:
-            # The partition came back to this broker while markers of the last term were under way.
+            # This broker leads the partition again, while end markers of its earlier leadership are in flight.
             self._cancel(before)
             completion.waiters = before.waiters
         self._under_way[transactional_id] = completion
@@ -175,7 +175,8 @@ class TransactionMarkerChannelManager:
             self._log.info("%s needs no end marker for %s: %s", partition, transactional_id, error)
             return True
         if isinstance(error, InvalidProducerEpoch):
-            # Somebody ended it there with a later epoch: Kafka leaves the transactional id unusable until a restart.
+            # Another client ended it there with a later epoch: Kafka leaves the transactional id unusable until a
+            # restart.
             self._log.warning(
                 "The transaction of %s was ended in %s by somebody: %s", transactional_id, partition, error
             )
@@ -184,7 +185,7 @@ class TransactionMarkerChannelManager:
 
     def _complete(self, transactional_id: str, completion: _Completion) -> None:
         def written(response: "KafkaError | None") -> None:
-            # A commit that is late is none of our business: the record is in the log, or a later leader writes it.
+            # A late commit needs no action: the record is in the log, or a later leader writes it.
             if not isinstance(response, KafkaError) or self._under_way.get(transactional_id) is not completion:
                 return
             shard = runtime.peek(completion.partition)
@@ -197,7 +198,8 @@ class TransactionMarkerChannelManager:
         runtime.run(completion.partition, lambda shard: shard.complete(transactional_id, completion.metadata), written)
         shard = runtime.peek(completion.partition)
         if shard is not None and shard.transactions.get(transactional_id) is not completion.metadata:
-            # In the log and replayed: what comes next is decided upon it, and answered when both are committed.
+            # The record is in the log and replayed: the next decision builds on it, and its response waits until both
+            # are committed.
             self._finish(transactional_id, completion)
 
     def _try_again(self, transactional_id: str, completion: _Completion, what: str, error: KafkaError | None) -> None:

@@ -1,8 +1,8 @@
 """The state of one transactional id as an immutable value, and its transitions.
 
-A move gives a new value; the coordinator writes it to the log, and reading it back is the only thing that changes what
-the coordinator knows. Producer epochs are int16 and only grow; the last one is kept for fencing, so before it a new
-producer id takes over.
+A transition makes a new value; the coordinator writes it to the log, and only the replay of the record changes the
+coordinator's state. Producer epochs are int16 and only grow; the last epoch is reserved for fencing, so a new producer
+id is used before it.
 """
 
 from enum import Enum
@@ -25,7 +25,7 @@ EPOCH_MAX: Final = 32767
 NO_TIMEOUT: Final = 2**31 - 1
 """The timeout of a participant of a two-phase commit: an external coordinator decides, at any time (KIP-939)."""
 TV2: Final = 2
-"""transaction.version 2: the epoch grows with every transaction, partitions join by being written to (KIP-890)."""
+"""transaction.version 2: the epoch grows with every transaction, and a write adds its partition (KIP-890)."""
 
 NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()
 
@@ -48,7 +48,7 @@ class TransactionState(Enum):
     COMPLETE_ABORT = (5, "CompleteAbort")
     """The last transaction was aborted. Partitions that join: ONGOING. A new producer: EMPTY."""
     DEAD = (6, "Dead")
-    """The id expired. Never in the log: the id's tombstone is."""
+    """The id expired. Never in the log, which gets a tombstone of the id instead."""
     PREPARE_EPOCH_FENCE = (7, "PrepareEpochFence")
     """Kafka's name for the moment between fencing a producer and PREPARE_ABORT. Never in the log, and here that moment
     does not exist; clients may ask for it."""
@@ -78,16 +78,17 @@ VALID_PREVIOUS: Final = {
 
 
 def is_exhausted(producer_epoch: int) -> bool:
-    """Returns whether no client may get a later epoch. The one above is for the coordinator, to fence with."""
+    """Returns whether no client may get a later epoch. The last epoch is reserved for the coordinator, which fences
+    with it."""
     return producer_epoch >= EPOCH_MAX - 1
 
 
 class TransactionMetadata(NamedTuple):
     """The coordinator's knowledge of one transactional id. All fields but `last_producer_epoch` are in the log.
 
-    `producer_id` and `producer_epoch` are what the records of the transaction carry, once it is prepared what its end
-    markers carry. While a client that asked to keep a prepared transaction finishes it (KIP-939), the client itself has
-    `next_producer_id` and `next_producer_epoch`: its predecessor is fenced, the records are not.
+    `producer_id` and `producer_epoch` are those in the records of the transaction, or in its end markers once it is
+    prepared. A client that keeps the prepared transaction of its predecessor (KIP-939) has `next_producer_id` and
+    `next_producer_epoch` until it has finished it: the predecessor is fenced, its records are not.
     """
 
     producer_id: ProducerId

@@ -87,7 +87,7 @@ def _is_older(segment: "LogSegment", oldest_ms: int) -> bool:
     try:
         return 0 < segment.first_timestamp() < oldest_ms
     except OSError:
-        return True  # its cleaning will fail and say why; one bad file must not keep the other logs from theirs
+        return True  # its cleaning will fail with a message; a bad file must not prevent the cleaning of other logs
 
 
 class SegmentFiles(NamedTuple):

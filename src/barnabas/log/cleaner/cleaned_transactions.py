@@ -2,8 +2,8 @@
 markers are no longer needed.
 
 A marker is needed as long as a batch of its transaction is in the log: without the abort's marker the data behind it
-would never be stable, without the index entry it would be read. Everything in front of the cleaner is decided, because
-nothing above the last stable offset is cleaned.
+would never be stable, without the index entry it would be read. Every transaction that the cleaner meets has ended,
+because nothing above the last stable offset is cleaned.
 """
 
 import os
@@ -59,7 +59,7 @@ class CleanedTransactions:
         self._begin_up_to(header.last_offset)
         kind = _control_type(header, batch)
         if kind is None:
-            return False  # it has been emptied before
+            return False  # an earlier cleaning has emptied the batch
         if kind not in (_ABORT, _COMMIT):
             return True
         had_data = header.producer_id in self._with_data
@@ -68,7 +68,7 @@ class CleanedTransactions:
         if had_data and aborted is not None:
             self.kept.append(aborted)
         elif had_data and kind == _ABORT:
-            # its records would be taken for committed ones, and what was committed before them would go
+            # its records would count as committed, and replace committed records before them
             raise CorruptMessage(
                 f"producer {header.producer_id} aborted a transaction at offset {header.base_offset}, of which no "
                 ".txnindex tells: stop the broker and remove the .txnindex and .snapshot files of the partition, the "

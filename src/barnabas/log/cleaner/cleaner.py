@@ -1,9 +1,9 @@
 """Cleans a log: maps the keys of the dirty part to their last offsets, then rewrites every segment without older
 records.
 
-Reads the segments' files, writes `.cleaned` files beside them and touches nothing else. A segment that stands alone
-and of which nothing goes is not written at all. What goes into the map or is changed is checked against its checksum
-first: a damaged key must not delete the records of another one, and cleaning never makes damage look whole.
+Reads the segments' files, writes `.cleaned` files beside them and touches nothing else. A segment that is not merged
+and loses no record is not rewritten. The checksum of a batch is verified before its keys enter the map and before it is
+changed: a damaged key must not delete the records of another key, and a damaged batch must not get a valid checksum.
 """
 
 import os
@@ -44,7 +44,7 @@ class Uncleanable(Exception):
 
 
 class CleanerHost(Protocol):
-    """The process for which the cleaner works."""
+    """The process in which the cleaner runs."""
 
     def spend(self, size: int) -> None:
         """Accounts for `size` bytes that were read or written. May wait, may raise to end the work."""
@@ -149,7 +149,7 @@ class Cleaner:
         """Passes all batches of a segment to the kernel, and to `special` where it stops. Returns False if one of them
         ended the walk.
 
-        `block_done` is told the position behind each block.
+        Calls `block_done` with the position after each block.
         """
         fd = os.open(self.path(base_offset, ".log"), os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -240,7 +240,7 @@ class _GroupCleaning:
                     segment.base_offset, segment.size, batches, batches.filter_batches, self._filter_special, block_done
                 )
             if self._output is None and not alone:
-                self._open()  # nothing is left of them all
+                self._open()  # no record of the group is left
             event: dict[str, Any] = {}
             if self._output is not None:
                 batches.note_time()

@@ -71,7 +71,7 @@ class PipeHost:
         self._wait(pause)
 
     def _wait(self, seconds: float) -> None:
-        # While a job is done the broker says nothing more: what can be read is the end.
+        # The broker sends nothing while a job runs: readable input means the end of the stream.
         if self._commands.poll(seconds * 1000):
             raise BrokerGone
         if time.monotonic() - self._told_s >= self._interval_s:
@@ -111,7 +111,7 @@ def main(idle_s: float) -> None:
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
     commands, events = 0, os.dup(1)
-    os.dup2(2, 1)  # what anybody prints must not end up between the events
+    os.dup2(2, 1)  # printed text must not mix with the events
     frames = Frames(JOB_MAX_BYTES)
     with contextlib.suppress(BrokerGone):
         while select.select([commands], [], [], idle_s)[0]:

@@ -165,7 +165,7 @@ class LogCleanerManager:
         best: tuple[UnifiedLog, LogToClean] | None = None
         for log in self._candidates():
             if log.active_segment.base_offset <= (log.cleaned_offset or 0):
-                continue  # nothing but the active segment is dirty: by far the most frequent answer
+                continue  # only the active segment is dirty: by far the most frequent case
             found = self.cleanable(log)
             if found.is_due(log.config) and (best is None or found.ratio > best[1].ratio):
                 best = log, found
@@ -234,7 +234,7 @@ class LogCleanerManager:
         """Stops the cleaning of a log that was deleted or truncated, or whose process hangs. Returns whether `persist`
         is due: the checkpoint of a deleted log would declare the first records of its successor clean.
 
-        To be called when logs may have gone, and now and then.
+        Called periodically, and when logs may have been deleted.
         """
         running = self._running
         if running is not None and not self._is_current(running):
@@ -248,7 +248,7 @@ class LogCleanerManager:
         log = running.log
         if self._logs.get(log.topic_partition) is not log or log.truncations != running.truncations:
             return False
-        return log.config.compacted  # who takes `compact` away wants to keep what is there
+        return log.config.compacted  # an operator who removes `compact` wants to keep the present records
 
     def _abandon(self, failure: str = "") -> None:
         if not self._abandoned:
@@ -263,8 +263,8 @@ class LogCleanerManager:
         try:
             self._take(running, message)
         except Exception as error:  # what follows must not be taken for a whole cleaning
-            _log.exception("%s: what the cleaner process did cannot be used", running.log.topic_partition)
-            self._abandon(f"what the cleaner process did cannot be used: {error!r}")
+            _log.exception("%s: the result of the cleaner process cannot be used", running.log.topic_partition)
+            self._abandon(f"the result of the cleaner process cannot be used: {error!r}")
 
     def _take(self, running: _Running, message: dict[str, Any]) -> None:
         kind = message["event"]
@@ -292,7 +292,7 @@ class LogCleanerManager:
     def _finished(self, running: _Running, message: dict[str, Any]) -> None:
         log, job, next_dirty_offset = running.log, running.job, message["next_dirty_offset"]
         is_dirty = job.first_dirty_offset < job.end_offset
-        if is_dirty and next_dirty_offset <= job.first_dirty_offset:  # to go on would be to do it again for ever
+        if is_dirty and next_dirty_offset <= job.first_dirty_offset:  # another run would stop at the same offset
             self._end("temporary", f"the cleaner came no further than offset {next_dirty_offset}")
             return
         self._running = None
@@ -319,7 +319,8 @@ class LogCleanerManager:
     def persist(self) -> None:
         """Writes the checkpoints, also after truncations and deletions. Blocks; safe in any thread.
 
-        The renamed files come first: a checkpoint ahead of them would call clean what comes back with the old files.
+        The renames are synced first: after a power loss old files could come back below an offset that the checkpoint
+        calls clean.
         """
         with self._lock:
             self._logs.checkpoint_cleaned_offsets(before=self._sync_names)
@@ -368,7 +369,7 @@ class LogCleanerManager:
         state.failure = reason
         state.retry_ms = self._clock.wall_ms() + min(RETRY_MAX_MS, 1000 << min(state.failures, 20))
         state.failures += 1
-        _log.warning("%s: cleaning failed, to be tried again: %s", log.topic_partition, reason)
+        _log.warning("%s: cleaning failed and will be tried again: %s", log.topic_partition, reason)
 
     def close(self) -> None:
         """Ends the work and removes the files that the process has left. The process must have been ended before."""

@@ -1,4 +1,4 @@
-"""Replaces segments by a cleaned one, and completes that after a crash, in Kafka's steps:
+"""Replaces segments by a cleaned one, and finishes an interrupted replacement after a crash, in Kafka's steps:
 
 1. the `.cleaned` files, whole and synced, become `.swap`, `.log` last;
 2. the old segments' files become `.deleted`, to be removed later;
@@ -33,8 +33,8 @@ _log = logging.getLogger(__name__)
 def swap_in(log: UnifiedLog, old: Sequence[LogSegment], token: str) -> None:
     """Replaces `old` by the cleaned segment with the same base offset.
 
-    Raises OSError if the cleaning's files cannot be renamed: nothing has changed then. Raises KafkaStorageError later:
-    the log then takes no more writes, and the next start finishes the work.
+    Raises OSError if the cleaning's files cannot be renamed: nothing has changed then. Raises KafkaStorageError if a
+    later step fails: the log then takes no more writes, and the next start finishes the work.
     """
     base_offset = old[0].base_offset
     cleaned = {suffix: cleaned_path(log.directory, base_offset, suffix, token) for suffix in _TO_SWAP}

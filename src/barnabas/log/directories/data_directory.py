@@ -67,7 +67,7 @@ _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 
 def read_boot_id() -> str:
-    """Returns the kernel's id of this boot; empty if there is none, and then nothing is trusted."""
+    """Returns the kernel's id of this boot; empty if there is none: the page cache is not trusted then."""
     try:
         with open(_BOOT_ID, encoding="ascii") as file:
             return file.read().strip()
@@ -165,7 +165,7 @@ class DataDirectory:
             f"data directory {self.path} is in use by another broker (it holds {self.path}/.lock); "
             "stop that broker or give another directory"
         )
-        # closing any descriptor of the file gives up lockf's lock of the whole process: look before opening
+        # closing any descriptor of a file releases the process's lockf lock on it: check before opening
         real_path = os.path.realpath(self.path)
         if real_path in _LOCKED:
             raise in_use
@@ -258,8 +258,8 @@ class DataDirectory:
     def log_directories(self, belongs: Belongs | None) -> list[LogDirectory]:
         """Returns the logs of the directory for which `belongs` returns True; all without it.
 
-        The others are put aside under Kafka's name for them, `-stray`, and keep their records. Kafka's own metadata log
-        is not ours to open, nor is what only has the name of a log. Raises OSError.
+        The others are put aside under Kafka's name for them, `-stray`, and keep their records. Kafka's own metadata
+        log, and files that are only named like a log, are left alone. Raises OSError.
         """
         with os.scandir(self.path) as entries:
             named = [(parse_directory_name(entry.name), entry.path) for entry in entries if entry.is_dir()]
@@ -291,7 +291,7 @@ class DataDirectory:
         try:
             return read_offset_checkpoint(f"{self.path}/{name}")
         except CorruptCheckpoint:
-            return {}  # the logs are then read further than they had to be
+            return {}  # without the checkpoint the start reads more of each log
 
     def write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, Offset], *, sync: bool) -> None:
         """Replaces an offset checkpoint if its content has changed. Raises OSError."""

@@ -1,8 +1,9 @@
 """The log's access to the file system: a few calls that a test can replace, and the bound on open files.
 
-A log with ten thousand partitions must not hold ten thousand descriptors and maps, so whatever holds one registers
-with a ResourcePool, which takes the least recently opened ones back. A file is closed when nobody names it any more: a
-slice on its way to a socket keeps its OpenFile alive, so a descriptor number is never used again under a reader.
+A log with ten thousand partitions must not hold ten thousand descriptors and maps, so every holder of a descriptor
+registers with a ResourcePool, which closes the least recently opened ones. A file is closed when nothing refers to it
+any more: a slice that is being sent keeps its OpenFile alive, so a descriptor number is never used again under a
+reader.
 """
 
 import contextlib
@@ -41,7 +42,7 @@ class Disk:
     def forget_cached(self, fd: int) -> None:
         """Drops the clean pages of a file from the page cache, so that the next reads come from the device."""
         if hasattr(os, "posix_fadvise"):
-            with contextlib.suppress(OSError):  # a file system without a cache, or without a say in it
+            with contextlib.suppress(OSError):  # the file system has no page cache, or ignores the advice
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def write_fully(self, fd: int, data: bytes, position: int) -> None:

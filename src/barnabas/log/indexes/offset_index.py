@@ -88,5 +88,5 @@ class OffsetIndex(SparseIndex):
                 f"{self.path}: last entry ({relative}, {position}) is outside the segment of {segment_size}"
             )
         if count > 1 and self.entry_at(count - 2) >= (relative, position):
-            # also what a crashed Kafka leaves: the preallocated file is zero behind the last entry
+            # also after a crash of Kafka: its preallocated file has zeros after the last entry
             raise CorruptIndex(f"{self.path}: entries do not grow")

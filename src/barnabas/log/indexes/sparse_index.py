@@ -172,7 +172,7 @@ class SparseIndex:
             return high - 1
         if key < first:
             return -1
-        # keys grow evenly as a rule: the place in proportion is near, and a window round it saves most of the bisection
+        # keys usually grow evenly: the interpolated slot is close, and a window around it saves most of the bisection
         guess = (key - first) * high // (last - first)
         near, far = max(guess - _WINDOW, 0), min(guess + _WINDOW, high - 1)
         if unpack(data, near * size)[0] <= key:

@@ -97,8 +97,8 @@ class TransactionIndex:
         """Adds a transaction whose marker has just been written. Markers come in order."""
         assert not self._entries or self._entries[-1].last_offset < aborted.last_offset, (self._entries[-1], aborted)
         self._entries.append(aborted)
-        # The marker is in the log already. What a full disk refuses waits in memory, and until it is in the file no
-        # snapshot of the producers is taken behind the marker: a restart meets the marker again.
+        # The marker is in the log already. An entry that a full disk refuses stays in memory. Until it is in the file
+        # no producer snapshot is written after the marker, so that a restart reads the marker again.
         with contextlib.suppress(OSError):
             self.write_tail()
 

@@ -18,8 +18,8 @@ from barnabas.types import Offset, TopicPartition
 __all__ = ["note_batch", "read_end_marker", "rebuild_producers"]
 
 _REFILL_BYTES: Final = 8 * 1024 * 1024
-"""The distance before a snapshot in which the last batches of producers are searched: five of a megabyte, and some
-others."""
+"""The distance before a snapshot in which the last batches of producers are searched: five batches of a megabyte, and
+small ones."""
 _REFILL_AGE_MS: Final = 15 * 60 * 1000
 """A producer retries a batch for delivery.timeout.ms, two to five minutes: older logs need no refill."""
 
@@ -82,7 +82,7 @@ def rebuild_producers(
             producers.refill_batches(_headers_before(segments, producers.end_offset))
         if producers.end_offset < end:
             _replay(topic_partition, producers, segments, now_ms)
-    except (CorruptMessage, CorruptIndex) as error:  # in a part that needs no verification; its readers will notice
+    except (CorruptMessage, CorruptIndex) as error:  # the damage is below the verified part: its readers get the error
         _log.warning("%s: producers may be incomplete: %s", topic_partition, error)
     producers.end_offset = end
     offsets.restore_last_stable(producers.first_unstable_offset(offsets.high_watermark))

@@ -1,8 +1,8 @@
 """The state of a log's idempotent and transactional producers: their last batches, and open transactions.
 
 A retried batch is recognised by its sequence numbers among the last five of its producer and answered with the offsets
-it got the first time; a gap is refused. The state follows from the batches in the log; snapshots, files in Kafka's
-format at a roll, at a clean shutdown and every few megabytes, shorten the way back to it.
+it got the first time; a gap is refused. The state follows from the batches in the log; snapshots in Kafka's format,
+written at a roll, at a clean shutdown and every few megabytes, shorten the replay.
 
 Any producer id is taken, as in Kafka: the log may be older than the cluster's registry, and a client keeps the id that
 it has even where that is refused. So the number of producers is bounded: see PRODUCERS_MAX and ALL_PRODUCERS_MAX.
@@ -317,9 +317,9 @@ class ProducerStateManager:
     def check_marker(self, header: BatchHeader, marker: EndMarker, transaction_version: int) -> None:
         """Checks an end marker. Raises InvalidProducerEpoch, TransactionCoordinatorFenced.
 
-        From transaction version 2 on (KIP-890) the coordinator raises the epoch for each marker, so one in the epoch
-        of the records is late. A marker that ends nothing may be written again: its answer was lost. So may one in the
-        last epoch there is, which cannot be raised.
+        From transaction version 2 on (KIP-890) the coordinator raises the epoch for each marker, so one in the epoch of
+        the records is late. A marker that ends nothing is accepted: the coordinator repeats it if the response was
+        lost. So is one in the highest epoch, which cannot be raised.
         """
         entry = self.producers.get(header.producer_id)
         if entry is None:

@@ -1,9 +1,10 @@
 """The guards of transactions that are being verified with their coordinator before their first records are written
 (KIP-890).
 
-Records of a transaction that its coordinator does not know of would never be decided: they would hold the last stable
-offset for ever. So the first append of a transaction shows a guard, given out before the coordinator was asked. An end
-marker takes the guard away: an answer that it has overtaken no longer lets anything in.
+Records of a transaction that its coordinator does not know would never be committed or aborted: they would hold the
+last stable offset for ever. So the first append of a transaction needs a guard, which the log issues before the
+coordinator is asked. An end marker removes the guard: a response of the coordinator that comes after the marker admits
+no records.
 """
 
 from typing import Final, NamedTuple
@@ -33,8 +34,8 @@ class Sender(NamedTuple):
 class VerificationGuard:
     """Admits the first batch of a transaction, while the log still has the guard.
 
-    Several batches of a producer may be on their way with one guard. When the first of them fails, those behind it must
-    not get in before it comes again: `lowest_sequence` remembers where the transaction begins.
+    Several batches of a producer may be on their way with one guard. If the first of them fails, the later ones must be
+    refused until it is retried: `lowest_sequence` is the first sequence of the transaction.
     """
 
     __slots__ = ("lowest_sequence", "producer_epoch", "started_ms", "starts_at_zero")

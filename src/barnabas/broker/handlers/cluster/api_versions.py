@@ -1,4 +1,5 @@
-"""ApiVersions v0-v4. Says what is served and nothing else; to a version unknown to us it answers v0 with error 35."""
+"""ApiVersions v0-v4. Lists the served APIs and versions; a request in an unknown version gets a v0 response with error
+35."""
 
 from barnabas.broker.requests.dispatch import frame_of
 from barnabas.broker.requests.request_context import RequestContext

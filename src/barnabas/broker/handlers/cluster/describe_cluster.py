@@ -1,6 +1,6 @@
 """DescribeCluster v0-v2: the brokers by the addresses that this client can reach, and who is the controller.
 
-Where we differ: `controller_id` is the broker that decides, not any broker that would pass a request on. There are no
+Where we differ: `controller_id` is the active controller, not any broker that would forward a request. There are no
 separate controllers, so asking for their endpoints is answered with MISMATCHED_ENDPOINT_TYPE, as by every Kafka broker.
 """
 

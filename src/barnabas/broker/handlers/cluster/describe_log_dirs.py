@@ -1,9 +1,9 @@
 """DescribeLogDirs v1-v5: the sizes of partitions by data directory; from v4 on the space of its file system.
 
-Without topics all partitions are described; those that this broker does not have are left out. Nobody moves a partition
+Without topics all partitions are described; those that this broker does not have are left out. Partitions never move
 between directories here, so there are no future replicas.
 
-Our own clients are told how far compacted logs are cleaned, in a tagged field that Kafka does not have.
+A tagged field that Kafka does not have tells our own clients how far compacted logs are cleaned.
 """
 
 import json

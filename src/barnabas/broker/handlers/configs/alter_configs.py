@@ -1,4 +1,4 @@
-"""AlterConfigs v0-v2, the older operation: what is given replaces all settings of the topic or broker."""
+"""AlterConfigs v0-v2, the older operation: the given settings replace all settings of the topic or broker."""
 
 from barnabas.broker.handlers.configs.config_results import all_or_each, result_responses
 from barnabas.broker.requests.request_context import RequestContext

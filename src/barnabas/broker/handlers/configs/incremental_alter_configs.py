@@ -1,6 +1,6 @@
 """IncrementalAlterConfigs v0-v1: sets, deletes, appends to and subtracts from single settings of topics and brokers.
 
-Levels of loggers are this process's own: they are changed here, without the controller, and last until it ends.
+Log levels belong to this process: they are changed without the controller, and last until the process ends.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
-"""ListConfigResources v0-v1: the names of things that can have settings.
+"""ListConfigResources v0-v1: the names of resources that can have settings.
 
-v0 knows client metrics subscriptions only, of which there are none here; v1 takes the types, none meaning all. Groups
-have no settings here, so none are listed.
+v0 knows client metrics subscriptions only, of which there are none here; v1 takes the types; an empty list means all.
+Groups have no settings here, so none are listed.
 """
 
 from collections.abc import Iterable

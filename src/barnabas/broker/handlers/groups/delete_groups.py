@@ -1,4 +1,5 @@
-"""DeleteGroups v0-v2: empty groups and all their offsets. NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND for each that stays."""
+"""DeleteGroups v0-v2: removes empty groups with their offsets. Other groups get NON_EMPTY_GROUP or
+GROUP_ID_NOT_FOUND."""
 
 from collections.abc import Callable
 

@@ -1,6 +1,6 @@
 """DescribeGroups v0-v6. An unknown group is dead; from v6 on that is GROUP_ID_NOT_FOUND with a message (KIP-1043).
 
-Our own clients are told the group's last rebalances with their reasons, in a tagged field that Kafka does not have.
+A tagged field that Kafka does not have tells our own clients the group's last rebalances with their reasons.
 """
 
 import json

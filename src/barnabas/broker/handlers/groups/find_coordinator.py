@@ -1,8 +1,8 @@
 """FindCoordinator v0-v6: which broker coordinates a group or a transactional id. From v4 on for many keys at once.
 
 The first request for a group creates __consumer_offsets, the first for a transactional id __transaction_state, and its
-answer already names the coordinator. Where we differ from Kafka: other types of keys get INVALID_REQUEST with a message
-that names the type.
+response already names the coordinator. Where we differ from Kafka: other types of keys get INVALID_REQUEST with a
+message that names the type.
 """
 
 from barnabas.broker.requests.request_context import RequestContext

@@ -1,4 +1,4 @@
-"""Heartbeat v0-v4: keeps a member's session, tells it of rebalances."""
+"""Heartbeat v0-v4: prolongs a member's session and reports rebalances to it."""
 
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices

@@ -1,4 +1,5 @@
-"""OffsetCommit v2-v10: topics by name, from v10 on by id. What does not exist is refused here, the rest later."""
+"""OffsetCommit v2-v10: topics by name, from v10 on by id. Topics and partitions that do not exist are refused here; the
+group coordinator checks the rest."""
 
 from collections.abc import Callable
 

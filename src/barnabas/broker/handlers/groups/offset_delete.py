@@ -1,4 +1,4 @@
-"""OffsetDelete v0: offsets of topics that no member of the group reads (KIP-496)."""
+"""OffsetDelete v0: removes a group's offsets of topics that none of its members reads (KIP-496)."""
 
 from collections.abc import Callable
 

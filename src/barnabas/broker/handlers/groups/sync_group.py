@@ -1,4 +1,4 @@
-"""SyncGroup v0-v5. The answer waits for the leader's assignment; from v5 on protocol type and name must be there."""
+"""SyncGroup v0-v5. The answer waits for the leader's assignment; from v5 on protocol type and name are required."""
 
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices

@@ -1,6 +1,6 @@
 """ListOffsets v1-v11: the offset at a timestamp, or at one of the named places of a log.
 
-Nothing is tiered here: the earliest local offset is the log's start, the places of tiered segments have no offset.
+There is no tiered storage here: the earliest local offset is the log's start, and tiered segments have no offsets.
 """
 
 from collections import Counter
@@ -103,7 +103,8 @@ def _find(
 
 
 def _check_committed(partition: Partition, version: int) -> None:
-    """Raises an error while a new leader does not know what is committed: its end offset would go back."""
+    """Raises an error while a new leader does not know the high watermark: the end offset that clients see would go
+    back."""
     if partition.log.high_watermark < partition.epoch_start_offset:
         raise (OffsetNotAvailable if version >= _NOT_AVAILABLE_FROM else LeaderNotAvailable)(
             f"the high watermark of {partition.topic_partition} has not reached the start of its leader's epoch"

@@ -1,4 +1,5 @@
-"""CreatePartitions v0-v3: more partitions for existing topics. They are there, and led, when the answer leaves."""
+"""CreatePartitions v0-v3: more partitions for existing topics. They exist and have leaders when the response is
+sent."""
 
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import LazySequence

@@ -1,7 +1,8 @@
-"""CreateTopics v2-v7. The topics are there, and led, when the answer leaves: the client's timeout is never needed.
+"""CreateTopics v2-v7. The topics exist and have leaders when the response is sent, so the client's timeout is never
+used.
 
-From v5 on the answer tells what the topic became: partitions, replicas and every setting by name; v7 adds its id.
-After 250,000 settings in one answer further topics come without theirs, and with INVALID_REQUEST for that.
+From v5 on the response has the topic's partitions, replicas and settings, from v7 on its id. After 250,000 settings in
+one response further topics get INVALID_REQUEST in place of their settings.
 """
 
 from barnabas.broker.requests.request_context import RequestContext

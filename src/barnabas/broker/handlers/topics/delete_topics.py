@@ -1,5 +1,5 @@
-"""DeleteTopics v1-v6: by name, from v6 on by name or id. The topic is gone when the answer leaves; its files go after
-`file.delete.delay.ms`.
+"""DeleteTopics v1-v6: by name, from v6 on by name or id. The topic is gone when the response is sent; its files are
+removed after `file.delete.delay.ms`.
 
 A topic that is named twice, or by name and by id at once, is refused and stays.
 """

@@ -1,7 +1,7 @@
 """DescribeTopicPartitions v0: topics by name, page by page (KIP-966).
 
 A page holds at most `response_partition_limit` partitions, and never more than `max.request.partition.size.limit`; the
-cursor says where the next one begins. Names that do not exist count for nothing. There are no eligible leader replicas
+cursor says where the next one begins. Topics that do not exist do not count. There are no eligible leader replicas
 outside the ISR here, so both of their lists are empty.
 """
 

@@ -1,6 +1,6 @@
-"""ElectLeaders v0-v2: back to the preferred leader, from v1 on also to any leader at all (unclean).
+"""ElectLeaders v0-v2: elects the preferred leader, from v1 on also any live replica (unclean).
 
-Without partitions all are tried, and those that need no election are not mentioned; their topics are, as in Kafka.
+Without partitions all are tried; the response lists their topics, but no partition that needs no election, as in Kafka.
 """
 
 from collections.abc import Mapping

@@ -45,7 +45,7 @@ def _producers(broker: BrokerServices, topic: str, index: int) -> list[ProducerS
         raise UnknownTopicOrPartition("This server does not host this topic-partition.")
     partition = broker.replica_manager.get(topic, index)
     if partition is None:
-        partition = broker.replica_manager.leader_of(topic, index)  # raises, and knows why
+        partition = broker.replica_manager.leader_of(topic, index)  # raises the error that fits
     return [
         ProducerState(
             producer_id=entry.producer_id,

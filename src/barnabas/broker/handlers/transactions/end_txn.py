@@ -1,6 +1,6 @@
-"""EndTxn v0-v5: commit or abort. The answer comes once the outcome is committed to the log; end markers follow.
+"""EndTxn v0-v5: commit or abort. The response is sent once the outcome is committed to the log; end markers follow.
 
-From v5 on every end gives the producer its next epoch, which the answer tells (KIP-890).
+From v5 on the response has the producer's next epoch (KIP-890).
 """
 
 from collections.abc import Callable

@@ -1,9 +1,11 @@
-"""InitProducerId v0-v6: a producer id that nobody had before, or the one of a transactional id with its next epoch.
+"""InitProducerId v0-v6: returns a new producer id, or that of a transactional id with its next epoch.
 
-A transactional producer fences whoever had the id before it and aborts the transaction that was left open: the answer
-to that is CONCURRENT_TRANSACTIONS, the client comes again. From v3 on a producer may name what it was (KIP-360), from
-v6 on take part in two-phase commits (KIP-939). Where we differ from Kafka 4.3: v6 is served without
-`unstable.api.versions.enable`, and KeepPreparedTxn works.
+A transactional producer fences the producer that had the id before and aborts its open transaction: the response is
+then CONCURRENT_TRANSACTIONS, and the client retries. From v3 on a producer may name its former producer id and epoch
+(KIP-360), from v6 on it may take part in two-phase commits (KIP-939).
+
+Where we differ from Kafka: v6 is served without `unstable.api.versions.enable`, which Kafka 4.3 requires, and
+KeepPreparedTxn works.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """TxnOffsetCommit v0-v5: offsets of a group as part of a producer's transaction (KIP-98, fenced by KIP-447 from v3 on).
 
-The partition of __consumer_offsets that they go to has to be in the transaction: up to v4 AddOffsetsToTxn has put it
-there and the transaction's coordinator is asked whether it has, from v5 on it joins by this request (KIP-890).
+The partition of __consumer_offsets that they go to has to be in the transaction: up to v4 AddOffsetsToTxn adds it, and
+the transaction coordinator verifies that; from v5 on this request adds it (KIP-890).
 """
 
 from collections.abc import Callable

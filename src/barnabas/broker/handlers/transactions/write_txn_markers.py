@@ -1,7 +1,8 @@
-"""WriteTxnMarkers v1-v2: what a transaction coordinator, or `kafka-transactions.sh abort`, has to end here.
+"""WriteTxnMarkers v1-v2: writes the end markers that a transaction coordinator, or `kafka-transactions.sh abort`,
+sends.
 
-A producer that has several markers in one request gets one result, as in Kafka. v1 says nothing of the transaction's
-version: its markers are judged by the rules of the first.
+A producer that has several markers in one request gets one result, as in Kafka. v1 lacks the transaction's version: the
+rules of the first version apply to its markers.
 """
 
 from collections.abc import Callable
