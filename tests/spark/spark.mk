@@ -23,10 +23,10 @@ test-spark: $(SPARK_VENV)/.installed-spark $(if $(and $(filter $(SPARK_CONNECTOR
 	PYTHONPATH=$(CURDIR)/src $(SPARK_VENV)/bin/python -m pytest tests/spark tests/interop/test_spark_sink.py $(SPARK_ARGS)
 
 test-spark-faults: $(SPARK_VENV)/.installed-spark  ## Spark: 120 failures of the sink, speculation, 300 and 60 kills at random: each row once
-	SPARK_STANDALONE=1 PYTHONPATH=$(CURDIR)/src $(SPARK_VENV)/bin/python -m pytest tests/spark/test_spark_standalone.py
-	PYTHONPATH=$(CURDIR)/src $(SPARK_VENV)/bin/python tests/spark/chaos --matrix
-	PYTHONPATH=$(CURDIR)/src $(SPARK_VENV)/bin/python tests/spark/chaos --rounds $(SPARK_ROUNDS) $(if $(SPARK_SEED),--seed $(SPARK_SEED))
-	PYTHONPATH=$(CURDIR)/src $(SPARK_VENV)/bin/python tests/spark/chaos --source --rounds $(SPARK_SOURCE_ROUNDS) $(if $(SPARK_SEED),--seed $(SPARK_SEED))
+	SPARK_STANDALONE=1 PYTHONPATH=$(CURDIR)/src $(SPARK_VENV)/bin/python -m pytest tests/spark/test_standalone.py
+	PYTHONPATH=$(CURDIR)/src $(SPARK_VENV)/bin/python -m tests.spark.chaos --matrix
+	PYTHONPATH=$(CURDIR)/src $(SPARK_VENV)/bin/python -m tests.spark.chaos --rounds $(SPARK_ROUNDS) $(if $(SPARK_SEED),--seed $(SPARK_SEED))
+	PYTHONPATH=$(CURDIR)/src $(SPARK_VENV)/bin/python -m tests.spark.chaos --source --rounds $(SPARK_SOURCE_ROUNDS) $(if $(SPARK_SEED),--seed $(SPARK_SEED))
 
 $(VENV)/.installed-spark: $(VENV)/.installed-dev
 	$(PIP) install --quiet --constraint constraints.txt 'pyspark[pipelines]'

@@ -1,8 +1,8 @@
 """Queries are killed, and every row must come out once.
 
-python tests/spark/chaos --matrix              every place and kind, then the controls
-python tests/spark/chaos --rounds 300 --seed 7 kills at random times
-python tests/spark/chaos --source --rounds 60  the same for the source, while its topics change
+python -m tests.spark.chaos --matrix              every place and kind, then the controls
+python -m tests.spark.chaos --rounds 300 --seed 7 kills at random times
+python -m tests.spark.chaos --source --rounds 60  the same for the source, while its topics change
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from sink_cases import Case, Stage, controls, matrix
-from sink_processes import Hosts, archive_classes, served
-from sink_rounds import Life, lives
-from source_rounds import SourceLife, source_lives
+from .sink_cases import Case, Stage, controls, matrix
+from .sink_processes import Hosts, archive_classes, served
+from .sink_rounds import Life, lives
+from .source_rounds import SourceLife, source_lives
 
 Job = Callable[[], bool]
 

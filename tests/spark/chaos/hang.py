@@ -9,7 +9,7 @@ import signal
 import time
 from pathlib import Path
 
-from sink_processes import Host, role_of, send
+from .sink_processes import Host, role_of, send
 
 LINES_MAX = 25
 """Of one thread."""

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sink_processes import Host, Hosts, ServedBroker, is_alive, send, state_of, wait_for
-from sink_scene import Scene, Verdict
+from .sink_processes import Host, Hosts, ServedBroker, is_alive, send, state_of, wait_for
+from .sink_scene import Scene, Verdict
 
 ROWS = 120
 BATCH_ROWS = 40

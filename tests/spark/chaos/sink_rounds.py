@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sink_processes import Host, Hosts, ServedBroker, role_of, send, served, wait_for
-from sink_scene import Scene, Seen
+from .sink_processes import Host, Hosts, ServedBroker, role_of, send, served, wait_for
+from .sink_scene import Scene, Seen
 
 ROUNDS_EACH = 20
 JITTER_MS = 60
@@ -50,7 +50,7 @@ class Life:
     @property
     def again(self) -> str:
         mode = "" if self.mode == "two-phase" else f" --mode {self.mode}"
-        return f"python tests/spark/chaos --rounds {self.of} --seed {self.seed} --life {self.number}{mode}"
+        return f"python -m tests.spark.chaos --rounds {self.of} --seed {self.seed} --life {self.number}{mode}"
 
     def live(self, directory: Path, hosts: Hosts, say: Callable[..., None], pause: Callable[[], None]) -> str:
         """Answers what was wrong, or nothing."""

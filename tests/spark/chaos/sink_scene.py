@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sink_processes import ServedBroker
-
 import barnabas
+
+from .sink_processes import ServedBroker
 
 PARTITIONS = 2
 

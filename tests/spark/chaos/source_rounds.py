@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
-from hang import what_it_does
-from sink_processes import LIMIT_S, Host, Hosts, ServedBroker, role_of, send, served, signal
-
 import barnabas
 from barnabas.client.errors import KeysMove
 from barnabas.types import TopicPartition
+
+from .hang import what_it_does
+from .sink_processes import LIMIT_S, Host, Hosts, ServedBroker, role_of, send, served, signal
 
 PARTITIONS_MAX = 6
 KEYS = 5

@@ -9,7 +9,7 @@ import pytest
 import barnabas
 from barnabas.testing import Broker
 
-from .conftest import Writer
+from ..conftest import Writer
 
 pytest.importorskip("pyspark")
 

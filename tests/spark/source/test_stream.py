@@ -12,7 +12,7 @@ import barnabas
 from barnabas.client.errors import KeysMove
 from barnabas.testing import Broker
 
-from .conftest import Writer
+from ..conftest import Writer
 
 pytest.importorskip("pyspark")
 

@@ -72,7 +72,7 @@ def test_the_programs_run_one_after_the_other(spark: Any, broker: Broker, tmp_pa
         "/archive/broker-1": str(broker.data_dir),
         "1000000": "1",
         "/data/checkpoints": str(tmp_path),
-        "spark://spark-master:7077": "local[2]",  # test_spark_standalone.py has a cluster
+        "spark://spark-master:7077": "local[2]",  # test_standalone.py has a cluster
     }
 
     def run(section: str) -> None:

@@ -1,16 +1,14 @@
-"""A query whose topics change while it, or the broker, is killed. `python tests/spark/chaos --source` plays many."""
+"""A query whose topics change while it, or the broker, is killed. `python -m tests.spark.chaos --source` plays many."""
 
 import random
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pyspark")
-sys.path.insert(0, str(Path(__file__).parent / "chaos"))
-from sink_processes import Hosts, served, wait_for
-from source_rounds import BROKER, SourceLife, SourceScene
+from .chaos.sink_processes import Hosts, served, wait_for
+from .chaos.source_rounds import BROKER, SourceLife, SourceScene
 
 pytestmark = pytest.mark.spark
 

@@ -1,15 +1,12 @@
-"""Queries that are killed in the middle of a commit, as real processes. `python tests/spark/chaos` plays all cases."""
+"""Queries that are killed in the middle of a commit, as real processes. `python -m tests.spark.chaos` plays more."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pyspark")
-sys.path.insert(0, str(Path(__file__).parent / "chaos"))
-from sink_cases import Case, Stage
-from sink_processes import Hosts, served
+from .chaos.sink_cases import Case, Stage
+from .chaos.sink_processes import Hosts, served
 
 pytestmark = pytest.mark.spark
 

@@ -14,7 +14,7 @@ from barnabas.spark.source.planning import OffsetRange
 from barnabas.testing import Broker
 from barnabas.types import TopicPartition
 
-from .test_spark_feed import T0, T1, FakeCluster, Query
+from .test_micro_batches import T0, T1, FakeCluster, Query
 
 
 def options_of(**more: str) -> SourceOptions:

@@ -15,7 +15,7 @@ import barnabas
 from barnabas.pipeline.project import create
 from barnabas.testing import Broker
 
-from .test_spark_pipelines import committed
+from .test_pipelines import committed
 
 pytest.importorskip("pyspark")
 pytest.importorskip("yaml")

@@ -2,9 +2,7 @@
 slow tasks. Takes a minute and more: `make test-spark-faults`, or SPARK_STANDALONE=1."""
 
 import os
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,10 +10,8 @@ pytest.importorskip("pyspark")
 if os.environ.get("SPARK_STANDALONE") != "1":
     pytest.skip("a cluster takes a minute to start: SPARK_STANDALONE=1 asks for it", allow_module_level=True)
 
-sys.path.insert(0, str(Path(__file__).parent / "chaos"))
-from sink_cases import Case, Stage
-from sink_processes import Hosts, served
-
+from .chaos.sink_cases import Case, Stage
+from .chaos.sink_processes import Hosts, served
 from .spark_services import STANDALONE_SETTINGS, standalone
 
 pytestmark = pytest.mark.spark
