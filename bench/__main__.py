@@ -1,4 +1,4 @@
-"""``python -m bench``: brokers side by side. ``python -m bench --help`` lists what can be chosen."""
+"""``python -m bench`` compares brokers and clients. ``python -m bench --help`` lists the benchmarks."""
 
 from __future__ import annotations
 

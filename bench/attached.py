@@ -1,4 +1,4 @@
-"""Processes that end with the one that started them, whatever ends it: nobody is left behind when pytest is killed."""
+"""Starts processes that end with their parent, whatever ends it: no process is left when pytest is killed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ __all__ = ["attached"]
 
 
 def attached(command: Sequence[str]) -> list[str]:
-    """The command, to be killed by the kernel as soon as the thread that starts it is gone: start it from one that
-    lives as long as it is needed. As it is where setpriv (util-linux) is missing."""
+    """Returns the command with a prefix that makes the kernel kill it when the thread that started it ends. The thread
+    must therefore live as long as the process is needed. Returns the command alone where setpriv (util-linux) is
+    missing."""
     setpriv = shutil.which("setpriv")
     return [*([setpriv, "--pdeathsig", "KILL"] if setpriv else []), *command]

@@ -27,7 +27,7 @@ KNOWN = ("kafka", "kfake", "barnabas")
 
 
 class BrokerFailed(Exception):
-    """A broker did not do what a measurement needs (did not start, did not acknowledge in time)."""
+    """A broker did not start, or did not acknowledge a record in time."""
 
 
 class BrokerProcess:
@@ -138,7 +138,7 @@ class BrokerProcess:
         return f"its last output: {lines[-1].strip()[:200] if lines else 'none'}"
 
     def _wait_for_port(self, limit_s: float) -> None:
-        """A cheap look at the port, so that the real client does not sit out its backoff."""
+        """Returns whether the port is open, so that the real client does not wait for its backoff."""
         while time.perf_counter() - self.started_at < limit_s:
             if not self.running:
                 raise BrokerFailed(f"{self.name}: ended at start; {self._last_output()}")

@@ -1,4 +1,4 @@
-"""What compaction costs: CPU beside Apache Kafka on the same log, and the latency of producers while it goes on.
+"""Measures compaction: its CPU beside Apache Kafka on the same log, and the latency of producers while it runs.
 
 ``python -m bench compaction speed`` writes a log into the directory of each broker, lets its cleaner clean it and
 divides its bytes by the CPU seconds of the thread (Kafka) or process (Barnabas) that did it; a smaller log before it
@@ -42,7 +42,7 @@ SETTINGS = ("num.partitions=1", "log.cleaner.backoff.ms=50", "log.segment.delete
 SEGMENT_BYTES = 100 * 1024**2
 BATCH_BYTES = 16_384
 NEVER, AT_ONCE = "1.0", "0.001"
-"""Dirty ratios: no log is dirtier than all of it."""
+"""The dirty ratios with which a log is never cleaned, or at once."""
 WAIT_S = 600.0
 START_MS = 1_700_000_000_000
 PROBES_PER_S = 500
@@ -88,7 +88,7 @@ def batches(size: int, value_bytes: int, keys: int, codec: str, batch_bytes: int
 
 
 def write_log(directory: Path, size: int, value_bytes: int, keys: int, codec: str, batch_bytes: int, seed: int) -> int:
-    """A log as a broker leaves it, over what is in the directory; answers where it ends."""
+    """Writes a log as a broker leaves it, in place of the directory's content. Returns its end offset."""
     kept = directory / "partition.metadata"
     metadata = kept.read_bytes()
     shutil.rmtree(directory)
@@ -211,7 +211,8 @@ def speed(options: argparse.Namespace, root: Path) -> None:
 
 
 class Overwriter:
-    """Writes the same keys again and again at a steady rate, in a process of its own so as to stand in nobody's way."""
+    """Writes the same keys again and again at a steady rate, in a process of its own so that it slows down no other
+    client."""
 
     def __init__(self, address: str, topic: str, live_bytes: int, value_bytes: int, bytes_per_s: float) -> None:
         arguments = [address, topic, str(live_bytes // value_bytes), str(value_bytes), str(bytes_per_s)]
@@ -224,7 +225,7 @@ class Overwriter:
 
 
 def overwrite(address: str, topic: str, keys: int, value_bytes: int, bytes_per_s: float) -> None:
-    """The process of an Overwriter: until its input ends."""
+    """Runs the process of an Overwriter until its input ends."""
     ended = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
     producer = Producer({"bootstrap.servers": address, "linger.ms": 20, "log_level": 0})

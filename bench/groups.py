@@ -1,4 +1,5 @@
-"""A consumer group of many members on one thread: raw connections of the classic protocol, no client's own cost."""
+"""A consumer group of many members on one thread: raw connections of the classic protocol, without the cost of a
+client."""
 
 from __future__ import annotations
 
@@ -25,13 +26,13 @@ ERROR_UNKNOWN_MEMBER_ID, ERROR_ILLEGAL_GENERATION, ERROR_REBALANCE_IN_PROGRESS =
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """One member: its connection, where it is in the protocol, and what it waits for."""
+    """One member: its connection, its state in the protocol, and its outstanding request."""
 
     group: str
     connection: socket.socket
     member_id: str = ""
     generation: int = -1
-    size: int = 0  # members that the leader was told of; 0 at followers
+    size: int = 0  # members in the leader's response; 0 at followers
     stable: bool = False
     awaiting: int = -1  # API key of the outstanding request, -1 when none
     heartbeat_at: float = 0.0
@@ -56,7 +57,7 @@ class Member:
         self.send(wire.LEAVE_GROUP, 1, wire.string(self.group) + wire.string(self.member_id))
 
     def answered(self, body: memoryview) -> None:
-        """Takes the response to the outstanding request and goes on as a client does."""
+        """Handles the response to the outstanding request and sends the next one, as a client does."""
         api_key, self.awaiting = self.awaiting, -1
         reader = wire.Reader(body, 4)  # after the throttle time
         error = reader.int16()
@@ -188,7 +189,7 @@ def _find_coordinator(broker: BrokerProcess, group: str) -> None:
 
 
 def measure(broker: BrokerProcess, members: int, beat_s: float = 6.0) -> Figures:
-    """A group of ``members``: joining at once, one leaving, what its heartbeats cost."""
+    """Measures a group of ``members`` that join at once, the leaving of one, and the cost of the heartbeats."""
     memory_before = broker.memory_mb()
     group = Group(broker, f"growth-{members}")
     try:

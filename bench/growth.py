@@ -1,4 +1,4 @@
-"""What a broker costs as partitions, log size and group members grow; figures, slopes and plots."""
+"""Measures the cost of a broker as partitions, log size and group members grow; writes figures, slopes and plots."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Points = dict[float, Figures]
 
 
 def main(options: argparse.Namespace) -> int:
-    """Measures what was chosen, writes the JSON and one SVG per kind of growth."""
+    """Measures the chosen kinds of growth, and writes the JSON and one SVG for each."""
     root = Path(tempfile.mkdtemp(prefix="barnabas-growth-"))
     results: dict[str, Points] = {}
     broker: BrokerProcess | None = None
@@ -101,7 +101,7 @@ def _fresh(broker: BrokerProcess) -> None:
 
 
 def _partitions(broker: BrokerProcess, count: int) -> Figures:
-    """One topic of ``count`` partitions: made, listed, written to all over, restarted."""
+    """Measures one topic of ``count`` partitions: creation, listing, writes to all partitions, restart."""
     _fresh(broker)
     began = time.perf_counter()
     loads.create_topic(broker, TOPIC, count)
@@ -114,7 +114,7 @@ def _partitions(broker: BrokerProcess, count: int) -> Figures:
 
 
 def _log_sizes(broker: BrokerProcess, sizes: Sequence[float]) -> Iterator[tuple[float, Figures]]:
-    """One log that grows in steps: writing, reading anywhere in it, memory, restarts."""
+    """Measures one log that grows in steps: writes, reads at random offsets, memory, restarts."""
     _fresh(broker)
     loads.create_topic(broker, TOPIC)
     written = 0

@@ -1,4 +1,4 @@
-"""The loads: each drives one broker once and answers its figures by name (units in the name)."""
+"""The loads: each runs against one broker once and returns its figures by name (with units in the names)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def producer_arguments(topic: str, size: int, count: int, acks: int, codec: str)
 
 
 def records_per_s(command: Sequence[str]) -> float:
-    """Runs rdkafka_performance to its end and answers the rate that it reports."""
+    """Runs rdkafka_performance to its end and returns the rate that it reports."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=LOAD_TIMEOUT_S, check=False)
     found = RESULT.findall(done.stdout + done.stderr)
     if not found:
@@ -95,10 +95,10 @@ def produce(broker: BrokerProcess, topic: str, size: int, count: int, acks: int,
 
 
 def write_floor(directory: Path, total_bytes: int) -> float:
-    """CPU-seconds per GB of a bare loop that writes as many new bytes into the page cache, at this very moment.
+    """Returns the CPU seconds per GB of a bare loop that writes as many new bytes into the page cache now.
 
-    No broker can do with less. On a virtual machine it varies tenfold: memory that the guest has used before costs a
-    quarter of a second per GB, memory that the host must give it first costs three.
+    No broker needs less. On a virtual machine it varies tenfold: memory that the guest has used before costs a quarter
+    of a second per GB, memory that the host must give it first costs three.
     """
     chunk = os.urandom(1 << 20)
     with tempfile.TemporaryFile(dir=directory) as file:
@@ -207,7 +207,7 @@ def metadata_ms(broker: BrokerProcess, repeats: int = 15) -> float:
 
 
 def many_connections(broker: BrokerProcess, count: int) -> Figures:
-    """Opens connections one after another, each asks for ApiVersions (version 0); all stay open."""
+    """Opens connections one after another and sends ApiVersions (version 0) on each; all stay open."""
     memory_before = broker.memory_mb()
     request = wire.frame(wire.API_VERSIONS, 0, 1, b"")
     connections: list[socket.socket] = []
@@ -228,8 +228,8 @@ def many_connections(broker: BrokerProcess, count: int) -> Figures:
 def raw_fetch(broker: BrokerProcess, topic: str, seconds: float, partition_max_bytes: int) -> Figures:
     """MB/s of a reader that only sends Fetch and throws the answers away, beside a bare sendfile loop over its file.
 
-    One connection; each request asks for all partitions of the topic. A first pass finds where requests start, the
-    timed passes replay those requests.
+    One connection; each request asks for all partitions of the topic. A first pass finds the offsets of the requests,
+    and the timed passes repeat these requests.
     """
     requests = _fetch_plan(broker, topic, partition_max_bytes)
     total = 0
@@ -284,7 +284,8 @@ def _discard_response(connection: socket.socket) -> int:
 
 
 def sendfile_rate(path: Path, seconds: float, chunk: int) -> float:
-    """Bytes/s over loopback: one byte asks, a child process answers ``chunk`` bytes of the file by sendfile."""
+    """Returns the bytes/s over loopback: for each byte received, a child process sends ``chunk`` bytes of the file by
+    sendfile."""
     size = path.stat().st_size
     chunk = min(chunk, size)
     with socket.create_server((HOST, 0)) as server:

@@ -1,7 +1,7 @@
-"""The peers and tools that a benchmark or a conformance run needs, made once in ``build/`` from ordinary registries.
+"""Builds the peers and tools of benchmarks and conformance runs once in ``build/``, from ordinary registries.
 
 Apache Kafka comes by Maven, librdkafka (its benchmark client and its test-runner) from Debian's source package, kfake
-and franz-go's own suite by the Go module proxy. Nothing is installed into the system. What cannot be had raises
+and franz-go's own suite by the Go module proxy. Nothing is installed into the system. A missing part raises
 :class:`PeerUnavailable` with one line that says what is missing and how to get it.
 """
 
@@ -244,7 +244,8 @@ def _build_librdkafka(source: Path) -> None:
 
 
 def _need_headers(folder: Path, *headers: str) -> None:
-    """Install the packages of the headers that are missing; who may not is told which ones they are."""
+    """Installs the packages of the missing headers. Raises PeerUnavailable with their names if this user may not
+    install them."""
     missing = [PACKAGE_OF_HEADER[header] for header in headers if not Path("/usr/include", header).exists()]
     missing = [package for package in missing if not _installed(package)]
     if not missing:
@@ -297,7 +298,7 @@ def need(*tools: str) -> None:
 
 
 def _run(command: Sequence[str], folder: Path, what: str, env: Mapping[str, str] | None = None) -> str:
-    """Runs one step of a build, its output into ``build.log`` beside it; answers its standard output."""
+    """Runs one step of a build with its output in ``build.log`` beside it, and returns its standard output."""
     print(f"  preparing {what} ...", flush=True)
     log = folder / "build.log"
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, errors="replace", check=False)

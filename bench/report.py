@@ -23,7 +23,7 @@ Results = Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]
 
 
 def as_document(suite: Suite, skipped: Sequence[str]) -> dict[str, Any]:
-    """Everything a later reader needs to judge the figures."""
+    """Returns the document of a run, with everything that a later reader needs to judge the figures."""
     return {
         "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "machine": f"{os.cpu_count()} cores, {_memory_gb()} GB, {platform.system()} {platform.release()}",
@@ -77,7 +77,7 @@ def write_json(document: Mapping[str, Any], path: Path) -> None:
 
 
 def update_docs(table: str, page: Path) -> None:
-    """Replaces the generated part of the page, or adds it at its end; what people wrote around it stays."""
+    """Replaces the generated part of the page, or adds it at its end; the text around it stays."""
     update_block(table, page, BEGIN, END)
 
 
@@ -91,7 +91,7 @@ def update_block(table: str, page: Path, begin: str, end: str) -> None:
 
 
 def _subject(names: Sequence[str]) -> str | None:
-    """The broker that the targets are about: Barnabas, else the first that is neither peer."""
+    """Returns the broker that the targets apply to: Barnabas, or else the first that is no peer."""
     if SUBJECT in names:
         return SUBJECT
     return next((name for name in names if name not in (REFERENCE, "kfake")), None)

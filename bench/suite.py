@@ -18,7 +18,7 @@ LOAD_BEFORE_MEMORY_BYTES = 3_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much one round moves; the quick scale shows that everything runs, its figures are no results."""
+    """The amount of data in one round. The quick scale only shows that everything runs; its figures are no results."""
 
     rounds: int = 3
     records_100b: int = 3_000_000
@@ -112,7 +112,8 @@ class Suite:
         return not self._rows or any(pattern.search(row) for pattern in self._rows)
 
     def _starts(self) -> None:
-        """Empty directory to first acknowledged record, then what the idle broker costs; the last start stays up."""
+        """Measures the time from an empty directory to the first acknowledged record, then the idle broker; the last
+        start stays up."""
         measured = self.wanted("start") or self.wanted("idle")
         for round_number in range(self.scale.rounds if measured else 1):
             for broker in self.brokers:
@@ -146,7 +147,8 @@ class Suite:
             self._empty_memory_brokers()
 
     def _empty_memory_brokers(self) -> None:
-        """A broker that keeps its records in memory starts anew, or its gigabytes would take the others' page cache."""
+        """Restarts a broker that keeps its records in memory, whose gigabytes would take the page cache of the
+        others."""
         for broker in self.brokers:
             if not broker.durable:
                 broker.stop()
@@ -208,7 +210,7 @@ class Suite:
                 self._record(row, broker, round_number, measure, *arguments)
 
     def _prepare(self, row: str, action: Callable[..., object], *arguments: object) -> None:
-        """What a row needs on every broker; a broker that fails here fails the row itself too, which is noted there."""
+        """Prepares a row on every broker. A broker that fails here also fails the row, where the failure is noted."""
         for broker in self.brokers:
             try:
                 action(broker, *arguments)
@@ -220,7 +222,8 @@ class Suite:
     def _record(
         self, row: str, broker: BrokerProcess, round_number: int, measure: Callable[..., Figures], *arguments: object
     ) -> None:
-        """One measurement; a broker that fails a row is noted and goes on with the next, one that died is restarted."""
+        """Runs one measurement. A broker that fails a row is noted and continues with the next; one that has died is
+        restarted."""
         try:
             figures = measure(broker, *arguments)
         except (BrokerFailed, OSError, *loads.LOAD_ERRORS) as error:

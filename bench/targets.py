@@ -1,4 +1,4 @@
-"""What each figure has to reach: a ratio to Apache Kafka in the same run, or an absolute bound."""
+"""The target of each figure: a ratio to Apache Kafka in the same run, or an absolute bound."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ REFERENCE = "kafka"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """``bound`` is a ratio to the reference broker unless ``absolute``; ``at_least`` tells which side is good."""
+    """``bound`` is a ratio to the reference broker unless ``absolute``; ``at_least`` says whether larger figures are
+    better."""
 
     bound: float
     at_least: bool = False
@@ -21,7 +22,7 @@ class Target:
         return f"{'>=' if self.at_least else '<='} {self.bound:g}{'' if self.absolute else 'x'}"
 
     def met(self, value: float, reference: float | None) -> bool | None:
-        """None where the reference is missing or zero: no statement."""
+        """Returns None if the reference is missing or zero."""
         if self.absolute:
             measured = value
         elif reference:

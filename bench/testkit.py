@@ -1,4 +1,4 @@
-"""What a test suite pays for the test kit: start to first acknowledged record, reset, restart, in this process.
+"""Measures the test kit in this process: start to first acknowledged record, reset, restart.
 
 python -m bench.testkit
 """
@@ -31,7 +31,7 @@ def timed(action: Callable[[], object]) -> float:
 
 
 def first_record() -> float:
-    """Seconds from nothing to the acknowledgement."""
+    """Returns the seconds from the start of a broker to the acknowledgement."""
     began = time.perf_counter()
     with Broker() as broker, Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         producer.send("t", b"x").result()

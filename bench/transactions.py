@@ -15,7 +15,7 @@ VALUE = b"x" * 100
 LARGE_RECORDS = 1_000
 LOOP_RECORDS = 500
 CALL_TIMEOUT_S = 60
-WARM_UP_SHARE = 5  # a fifth of the transactions before those that count
+WARM_UP_SHARE = 5  # warm-up: a fifth of the transactions, before those that count
 
 
 def initialise(broker: BrokerProcess, count: int) -> Figures:

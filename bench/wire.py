@@ -1,4 +1,4 @@
-"""The few requests that a measurement has to send itself, in their oldest served and simplest encodings.
+"""The few requests that measurements send themselves, in their oldest served and simplest encodings.
 
 Written by hand and without Barnabas' own wire code, so that the yardstick does not share its faults.
 """
@@ -117,7 +117,7 @@ def receive_exactly(connection: socket.socket, buffer: memoryview) -> None:
 
 
 def call(connection: socket.socket, request: bytes) -> memoryview:
-    """Sends one frame and answers the body of the next response (after its correlation id)."""
+    """Sends one frame and returns the body of the next response (after its correlation id)."""
     connection.sendall(request)
     size = bytearray(4)
     receive_exactly(connection, memoryview(size))

@@ -29,7 +29,7 @@ def find_python(version: str) -> Path | None:
     from_pyenv = sorted(pyenv.glob(f"{version.removesuffix('t')}.*/bin/python{version}"), reverse=True)
     for found in [Path(sys.executable), *([Path(on_path)] if on_path else []), *from_pyenv]:
         told = subprocess.run([found, "-c", TELL], capture_output=True, text=True, check=False)
-        if told.returncode == 0 and told.stdout.strip() == version:  # pyenv's stand-ins on PATH may lead nowhere
+        if told.returncode == 0 and told.stdout.strip() == version:  # pyenv's shims on PATH may lead nowhere
             return found
     return None
 

@@ -1,4 +1,4 @@
-"""The keyword arguments of the clients as types, from the definitions of the settings.
+"""Generates the keyword arguments of the clients as types, from the definitions of the settings.
 
     python tools/generate_client_keywords.py           prints the module
     python tools/generate_client_keywords.py --write   writes src/barnabas/client/settings/keywords.py
@@ -52,7 +52,7 @@ OBJECTS: Final = {
     "partition.assignment.strategy": "str | list[Any] | tuple[Any, ...]",
     "interceptor.classes": "list[Any] | tuple[Any, ...]",
 }
-"""Types that the definition does not tell."""
+"""Types that the definitions lack."""
 
 TYPED_BY_THE_CONSUMER: Final = {"key.deserializer", "value.deserializer"}
 """Parameters of its constructor, which tell the types of its records."""

@@ -1,4 +1,4 @@
-"""docs/compatibility.md from the code: which of Kafka's APIs and settings there are, what is missing, what differs.
+"""Generates docs/compatibility.md from the code: the served APIs and settings, the missing ones, and the differences.
 
     python tools/generate_compatibility.py           prints the page
     python tools/generate_compatibility.py --write   writes docs/compatibility.md
@@ -39,7 +39,7 @@ class KafkaApi(NamedTuple):
     first: int
     last: int
     area: str = ""
-    """Where it belongs, if it is not served."""
+    """The heading of an API that is not served."""
 
 
 KAFKA_APIS: Final = (
@@ -121,8 +121,8 @@ KAFKA_APIS: Final = (
     KafkaApi(91, "AlterShareGroupOffsets", 0, 0, SHARE_GROUPS),
     KafkaApi(92, "DeleteShareGroupOffsets", 0, 0, SHARE_GROUPS),
 )
-"""What a broker of Apache Kafka 4.3.1 offers its clients. Keys 4 to 7 are gone from the protocol; 52 to 54, 56, 58, 59,
-62, 63, 67, 70, 73 and 82 are spoken among Kafka's controllers only."""
+"""The APIs that a broker of Apache Kafka 4.3.1 offers its clients. Keys 4 to 7 are gone from the protocol; 52 to 54,
+56, 58, 59, 62, 63, 67, 70, 73 and 82 are spoken among Kafka's controllers only."""
 
 _DEFAULTS: Final = (
     ("listeners", "`PLAINTEXT://127.0.0.1:9092`: this machine only", "every interface"),

@@ -31,9 +31,9 @@ APIS = [
     "list_config_resources",
 ]  # fmt: skip
 EXTENSIONS = {
-    # Why a group rebalanced, as JSON: Kafka has no place for it. Only our own clients are sent it.
+    # The reasons of a group's rebalances, as JSON: Kafka has no field for them. Only our own clients get it.
     ("describe_groups", "DescribedGroup"): ("rebalances", "string", range(5, 7), 10_000),
-    # How far a compacted log is cleaned, as JSON, for the same reason and in the same way.
+    # The progress of a compacted log's cleaning, as JSON, for the same reason and in the same way.
     ("describe_log_dirs", "DescribeLogDirsPartition"): ("compaction", "string", range(2, 6), 10_000),
 }
 """Tagged fields of our own, by API and struct: name, kind, versions, tag. Other clients skip tags unknown to them."""
@@ -214,7 +214,7 @@ def root_of(name: str, kind: EntityType, flexible: dict[int, bool], key: int) ->
 
 
 def emit(collector: Collector, struct: Struct, root: Root, body: list[str], done: set[str]) -> None:
-    """Classes in the order in which Python can define them: what is used before who uses it."""
+    """Returns the classes in an order in which Python can define them: each class after those that it uses."""
     if struct.name in done:
         return
     done.add(struct.name)

@@ -1,4 +1,4 @@
-"""What mkdocs does besides: pages in the repository's root belong to the site, and code has its colours."""
+"""Hooks of mkdocs: pages in the repository's root belong to the site, and code is highlighted."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Links between docs and the root lead to where the site has the pages."""
+    """Rewrites links between docs and the root to the pages of the site."""
     if page.file.src_uri in FROM_ROOT:
         return markdown.replace("](docs/", "](")
     for name in FROM_ROOT:

@@ -32,7 +32,7 @@ from bench.suite import format_number
 BEGIN, END = "<!-- clients: written by `make bench-clients` -->", "<!-- end of clients -->"
 RUN_TIMEOUT_S = 300
 SLOW = {"kafka-python": 10, "barnabas-pure": 4, "aiokafka": 4}
-"""By what the records of slow clients are divided."""
+"""The divisor of the number of records for slow clients."""
 ROUND_TRIPS = 1000
 MEMORY_MAX_MB = 60.0
 
@@ -41,7 +41,7 @@ Results = dict[str, dict[str, dict[str, list[float]]]]
 
 
 class Row(NamedTuple):
-    """One line of work; `loads` names what each client does for it."""
+    """A row of the table; `loads` names the load that each client runs for it."""
 
     name: str
     loads: Mapping[str, str]
@@ -59,11 +59,11 @@ ROWS = (
     Row("round trip", dict.fromkeys(EVERYONE, "round_trip")),
     Row("there and back", dict.fromkeys(("confluent", "barnabas"), "there_and_back")),
 )
-"""A round trip ends when the producer has its answer; there and back is the record, when a consumer has it."""
+"""A round trip ends when the producer gets the acknowledgement, `there and back` when a consumer gets the record."""
 
 
 class Goal(NamedTuple):
-    """What a client's figure is to reach: `ratio` times the best of `peers`, or without peers `ratio` itself."""
+    """The target of a client's figure: `ratio` times the best of `peers`, or without peers `ratio` itself."""
 
     row: str
     client: str
@@ -73,7 +73,7 @@ class Goal(NamedTuple):
     at_least: bool = True
 
     def verdict(self, row: Mapping[str, Mapping[str, float]]) -> str:
-        """Empty where something was not measured."""
+        """Empty if a figure was not measured."""
         value = row.get(self.client, {}).get(self.figure)
         others = [row[peer][self.figure] for peer in self.peers if self.figure in row.get(peer, {})]
         if value is None or (self.peers and not others):
@@ -123,7 +123,7 @@ class Runner:
         self._pure = root / "pure"
 
     def prepare(self) -> None:
-        """A topic to read from, and our client without compiled modules."""
+        """Prepares a topic to read from, and our client without compiled modules."""
         shutil.copytree(
             Path(barnabas.__file__).parent,
             self._pure / "barnabas",
@@ -134,7 +134,7 @@ class Runner:
         self._run("barnabas", "send_many", self._full, self.records)
 
     def round(self, row: Row) -> None:
-        """Every client of the row once."""
+        """Runs every client of the row once."""
         beside = {"beside": row.loads["barnabas"]} if self.beside else {}
         for client, load in {**row.loads, **beside}.items():
             if client in self.missing:
@@ -213,7 +213,7 @@ def _measure(broker: BrokerProcess, rows: list[Row], options: argparse.Namespace
 
 
 def markdown(broker: str, results: Mapping[str, Mapping[str, Mapping[str, list[float]]]], options: Any) -> str:
-    """A table of medians, with what is to be reached."""
+    """Returns a table of medians with the targets."""
     lines = [
         f"Against {broker}:",
         "",

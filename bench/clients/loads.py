@@ -1,7 +1,8 @@
-"""What one Python client does in its own process: ``python -m bench.clients.loads CLIENT LOAD ADDRESS TOPIC COUNT``.
+"""Runs one load of one Python client in its own process: ``python -m bench.clients.loads CLIENT LOAD ADDRESS TOPIC
+COUNT``.
 
-Prints its figures as JSON. What is measured begins when the client is imported and ends when all is acknowledged or
-read; 100-byte values without keys, acks=all, linger.ms=5, one thread.
+Prints its figures as JSON. The measurement begins when the client is imported and ends when all records are
+acknowledged or read; 100-byte values without keys, acks=all, linger.ms=5, one thread.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ BULK = 10_000
 """Values in one bulk call."""
 CALL_TIMEOUT_S = 60
 PAUSE_S = 0.002
-"""Between two round trips: the system is idle."""
+"""The pause between two round trips, in which the system is idle."""
 MODULES = {"confluent": "confluent_kafka", "kafka-python": "kafka"}
 """The modules of clients that have another name."""
 
@@ -30,7 +31,7 @@ NEEDED = {
     "send_table": ("pyarrow.compute",),
     "arrow": ("pyarrow",),
 }
-"""What a load imports before the clock runs, besides its client."""
+"""The modules that a load imports before the clock starts, besides its client."""
 
 Figures = dict[str, float]
 
@@ -294,7 +295,7 @@ def _cpu_s() -> float:
 
 
 def _memory_mb() -> float:
-    """The most that was resident; getrusage would tell the parent's too."""
+    """Returns the peak of the resident memory; getrusage would include the parent's."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
 

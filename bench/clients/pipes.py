@@ -1,7 +1,7 @@
 """The command line in pipes beside kcat: ``python -m bench pipes``.
 
 Keyed records come through a pipe into a topic and go out of it again into /dev/null. Both tools take turns on the same
-broker, medians are compared. What is measured is the whole process from its start to its end.
+broker, medians are compared. The time of a process is measured from its start to its end.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KEYS = 10_000_000
 """Decimal numbers below this one: keys of up to 7 bytes."""
 LOOK_S = 0.01
 RATIO_MAX = 1.5
-"""Of kcat's time, and of its CPU."""
+"""The target: at most this multiple of kcat's time, and of its CPU time."""
 
 Figures = dict[str, float]
 Results = dict[str, dict[str, dict[str, list[float]]]]
@@ -42,7 +42,7 @@ Results = dict[str, dict[str, dict[str, list[float]]]]
 
 
 class Row(NamedTuple):
-    """What each tool is told, behind its name and before the broker and the topic."""
+    """The arguments of each tool between its name and the broker and topic."""
 
     name: str
     kcat: Sequence[str]
@@ -86,7 +86,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def write_records(path: Path, count: int) -> None:
-    """Lines of key, tab and value; the same ones each time."""
+    """Returns lines of key, tab and value, the same ones in each run."""
     chosen = random.Random(1)
     letters = string.ascii_lowercase + string.digits + " "
     values = ["".join(chosen.choices(letters, k=VALUE_BYTES)) for _ in range(VALUES)]
@@ -125,9 +125,9 @@ def _command(tool: str, row: Row, broker: BrokerProcess, topic: str) -> list[str
 
 
 def measure(command: Sequence[str], source: Path | None = None) -> Figures:
-    """Run the command, fed with the file through a pipe, its output thrown away. Raises CalledProcessError.
+    """Runs the command with the file as its input through a pipe, and drops its output. Raises CalledProcessError.
 
-    The peak of its memory is read while it runs: what the kernel tells at the end may be its parent's.
+    The peak of its memory is read while it runs: the kernel's value at the end may be that of its parent.
     """
     with contextlib.ExitStack() as stack:
         if source is None:
@@ -154,7 +154,7 @@ def measure(command: Sequence[str], source: Path | None = None) -> Figures:
 
 
 def peak_mb(pid: int) -> float:
-    """The most that was resident; 0 for a process that has ended."""
+    """Returns the peak of the resident memory; 0 for a process that has ended."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/status") as status:
         for line in status:
             if line.startswith("VmHWM"):
@@ -163,7 +163,7 @@ def peak_mb(pid: int) -> float:
 
 
 def markdown(results: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]], records: int, rounds: int) -> str:
-    """A table of medians, and what is to be reached beside kcat."""
+    """Returns a table of medians with the targets beside kcat."""
     lines = [
         "| row | tool | s | CPU-s | MB | to be reached |",
         "|---|---|---:|---:|---:|---|",

@@ -34,7 +34,8 @@ from bench.spark import report as spark_report
 from bench.spark.orders import SESSIONS, Orders
 
 SETTINGS = ("num.partitions=4", "transaction.two.phase.commit.enable=true")
-"""The second is what the sink's promise asks for (docs/spark.md); the JVM connector does not notice."""
+"""The second setting is the one that the sink's guarantee requires (docs/spark.md); it does not affect the JVM
+connector."""
 CONNECTOR = "4.2.0"
 SESSION_TIMEOUT_S = 3600
 
@@ -111,7 +112,7 @@ def _measure(broker: BrokerProcess, options: argparse.Namespace, root: Path) -> 
 
 
 def _run(orders: Orders, out: Path) -> dict[str, dict[str, object]]:
-    """One Spark session, in a process of its own."""
+    """Runs one Spark session in a process of its own."""
     command = [sys.executable, "-m", "bench.spark.session", json.dumps(orders._asdict()), str(out)]
     done = subprocess.run(command, cwd=peers.ROOT, timeout=SESSION_TIMEOUT_S, check=False)
     if done.returncode or not out.exists():

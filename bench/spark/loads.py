@@ -1,4 +1,4 @@
-"""What Spark does in each row: through one format, once; the topics that it reads are written by our own producer."""
+"""The work of each row, run once through one format; our own producer writes the topics that Spark reads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ JSON_COLUMNS = "id bigint, carrier string, origin string, delay double, tags arr
 
 
 class Loads:
-    """The rows' work on one session; topics are made when a row first asks for them."""
+    """Runs the rows in one session; topics are made at their first use."""
 
     def __init__(self, spark: Any, address: str, records: int, directory: Path) -> None:
         self.spark = spark
@@ -53,7 +53,7 @@ class Loads:
         self._admin.close()
 
     def tidy(self) -> None:
-        """Topics that were written to go, so that disk and page cache do not fill up."""
+        """Deletes the written topics, so that disk and page cache do not fill up."""
         while self._passing:
             self._admin.delete_topics(self._passing.pop())
 
@@ -68,7 +68,7 @@ class Loads:
         return self._rate(topic, lambda: self._stream_to_noop(how, topic, size))
 
     def lag(self, how: str, gigabytes: float) -> float:
-        """So much is there to be read before a stream has caught up; compressed on disk."""
+        """Measures how a stream reads a backlog of this size, which is compressed on disk."""
         topic = self._filled(f"{self._prefix}-lag", int(gigabytes * 1e9) // 1000, _values(1000), 4, "zstd")
         return self._rate(topic, lambda: self._stream_to_noop(how, topic))
 

@@ -1,4 +1,4 @@
-"""Most memory that a driver's JVM and Spark's Python workers have had while something ran."""
+"""Measures the peak memory of a driver's JVM and of Spark's Python workers while a load runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ LOOK_EVERY_S = 0.25
 
 
 class Memory:
-    """Private memory (RssAnon) of what descends from a process: `jvm_MB`, and `workers_MB` of all workers together."""
+    """Returns the private memory (RssAnon) of the descendants of a process: `jvm_MB`, and `workers_MB` of all workers
+    together."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid

@@ -1,4 +1,4 @@
-"""The orders of `bench.spark.comparison` to a process that measures one Spark session."""
+"""The parameters that `bench.spark.comparison` passes to a process that measures one Spark session."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ READY = "ready"
 
 
 class Orders(NamedTuple):
-    """What a session is to measure."""
+    """The parameters of one session's measurements."""
 
     address: str
     session: str

@@ -1,5 +1,5 @@
-"""What Spark itself takes: a source that has one Arrow batch ready and yields it again and again, and a sink that
-throws its rows away. No source or sink in Python can be quicker, whatever it reads from."""
+"""Measures the cost of Spark itself: a source that yields one prepared Arrow batch again and again, and a sink that
+drops its rows. No source or sink in Python can be quicker, whatever it reads from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from barnabas.spark.source.schema import record_schema
 from barnabas.spark.workers import settle
 
 BATCH_BYTES = 1024 * 1024
-"""As much as our source puts into one."""
+"""The size of a batch of our source."""
 
 
 class ReadySource(DataSource):
@@ -76,7 +76,7 @@ class ReadyReader(DataSourceReader):
 
 
 class ReadyStream(ReadyReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Has more rows whenever it is asked, or once only where all there is now is wanted."""
+    """Has more rows at each request, or only once for a query that reads the available rows."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)

@@ -1,4 +1,4 @@
-"""The Spark comparison as a table and a plot, with what is to be reached."""
+"""Writes the Spark comparison as a table and a plot, with the targets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Figures = Mapping[str, Mapping[str, Any]]
 
 
 class Goal(NamedTuple):
-    """What ours is to be, as a multiple of the JVM connector's median."""
+    """The targets of our format, as multiples of the JVM connector's median."""
 
     ratio: float
     at_least: bool = True
@@ -96,7 +96,7 @@ def _caption(document: Mapping[str, Any]) -> str:
 
 
 def update_docs(document: Mapping[str, Any], page: Path) -> None:
-    """Table and plot into the page's part for Spark."""
+    """Writes table and plot into the page's part for Spark."""
     text = markdown(document)
     if plot(document, page.parent / PLOT):
         text += f"\n![records per second against partitions]({PLOT})\n"

@@ -1,4 +1,4 @@
-"""One Spark session of the comparison, and all its rows: ``python -m bench.spark.session ORDERS OUT``."""
+"""Runs one Spark session of the comparison with all its rows: ``python -m bench.spark.session ORDERS OUT``."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 PARTITIONS = (1, 2, 4, 8)
 NEVER_WARMED = ("micro-batch", "lag")
-"""Rows whose rounds have a beginning that they leave out themselves, or which are too long to repeat."""
+"""Rows without a warm-up round: they leave out their own beginning, or take too long to repeat."""
 MICRO_BATCH_ROUNDS = 2
 
 
 class Row(NamedTuple):
-    """A line of the table. `run` does the work once for a format and answers rec/s, or ms where `unit` says so."""
+    """A row of the table. `run` does the work once for a format and returns rec/s, or ms where `unit` says so."""
 
     name: str
     run: Callable[[str], float]
     unit: str = "rec/s"
     variants: tuple[str, ...] = ()
-    """More ways, of one format each, which is their first word."""
+    """Further variants of one format each, which is their first word."""
     has_bound: bool = False
-    """Whether it is run with `bench.spark.ready`, too."""
+    """Whether the row also runs with `bench.spark.ready`."""
 
 
 def rows_of(loads: Loads, lag_gb: float) -> list[Row]:
@@ -116,7 +116,7 @@ class Session:
 
 
 def spark_session(orders: Orders) -> Any:
-    """`plain`: what Spark does when nobody tells it anything; `tuned`: what we advise."""
+    """Starts a session: `plain` with Spark's defaults, `tuned` with the settings that we advise."""
     from pyspark.sql import SparkSession
 
     from barnabas.spark import session

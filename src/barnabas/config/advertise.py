@@ -1,9 +1,10 @@
-"""`advertise`: the address that a client is told if `advertised.listeners` is not set.
+"""`advertise`: the address that a client gets if `advertised.listeners` is not set.
 
-A broker cannot know how it is reached: by localhost, by the host's name, through a container's published port. But each
-connection shows an address that worked once, the one it arrived on. So that is what its client is told. Two cases need
-more: networks that translate addresses (rules by the client's network), and a published port of the container that the
-broker runs in, where connections come from the container's gateway and only `localhost` leads back in.
+A broker cannot know under which address clients reach it: localhost, the host's name, or a container's published port.
+But each connection shows an address that worked, the one on which it arrived. So the client gets that address. Two
+cases need more: networks that translate addresses (rules by the client's network), and a published port of the
+container that the broker runs in, where connections come from the container's gateway and only `localhost` leads back
+in.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """A broker's settings as a snapshot: typed attributes for the code, texts and sources for DescribeConfigs.
 
-A snapshot never changes. A dynamic change makes a new one (`update_dynamic`), which the broker puts in the old one's
-place between two requests, so that nobody sees half of a change.
+A snapshot never changes. A dynamic change makes a new one (`update_dynamic`), which replaces the old one between two
+requests, so that no request sees half of a change.
 """
 
 from collections.abc import Iterable, Mapping
@@ -159,8 +159,8 @@ class BrokerConfig:
         dynamic_broker: Mapping[str, str] | None = None,
     ) -> None:
         """`static`: given at the start; `dynamic_default`: set for all brokers; `dynamic_broker`: set for this one.
-        Later ones win. Raises InvalidConfig for a bad value and UsageError for values that do not fit together.
-        Names that are not ours are kept as texts; `sources.load` decides whether they may be there.
+        Later ones win. Raises InvalidConfig for a bad value and UsageError for values that do not fit together. Unknown
+        names are kept as texts; `sources.load` decides whether they are allowed.
         """
         attributes = self.__dict__
         attributes["static"] = _with_both_ids(dict(static or {}))
@@ -220,8 +220,8 @@ class BrokerConfig:
     def update_dynamic(self, dynamic_default: Mapping[str, str], dynamic_broker: Mapping[str, str]) -> "BrokerConfig":
         """Returns a snapshot with these dynamic settings instead of the current ones.
 
-        What this broker cannot apply (a value that another version accepted) is left out rather than refused: the
-        change was acknowledged long ago and a broker that cannot start helps nobody.
+        A value that this broker cannot apply (another version accepted it) is left out rather than refused: the change
+        was acknowledged long ago, and the broker must be able to start.
         """
         default = {name: text for name, text in dynamic_default.items() if _applicable(name, text)}
         broker = {name: text for name, text in dynamic_broker.items() if _applicable(name, text)}
@@ -302,7 +302,7 @@ class BrokerConfig:
             text = BROKER_CONFIGS[name].format(BROKER_CONFIGS[name].default)
             if text is not None:
                 found.append(ConfigSynonym(name, text, ConfigSource.DEFAULT_CONFIG))
-        # As Kafka: a list that does not begin with the name itself says nothing about it.
+        # As in Kafka: a list that does not begin with the name itself is not about this setting.
         while found and found[0].name != setting.name:
             del found[0]
         return tuple(found)
@@ -387,7 +387,7 @@ def unknown_setting(name: str) -> str:
 def _with_both_ids(static: dict[str, str]) -> dict[str, str]:
     """Adds the other one of node.id and broker.id, which are one setting with two names."""
     old, new = static.get("broker.id"), static.get("node.id")
-    if old is not None and old.strip() == "-1":  # Kafka's "give me a number"
+    if old is not None and old.strip() == "-1":  # Kafka's value for "choose a number"
         del static["broker.id"]
         old = None
     if old is not None and new is not None and old.strip() != new.strip():

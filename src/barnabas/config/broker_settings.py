@@ -1,8 +1,8 @@
 # ruff: noqa: E501 -- the table of settings reads as rows
-"""The broker's settings: what each is called (Kafka's names), its type, default, rule and meaning.
+"""The broker's settings under Kafka's names, each with type, default, rule and meaning.
 
-Only settings that change what the broker does are here; names that Kafka knows and we do not need are in
-`kafka_names`. Settings that are nothing but the default of a topic setting are derived from `topic`.
+Only settings with an effect are here; those that Kafka knows and we do not need are in `kafka_names`. Settings that are
+nothing but the default of a topic setting are derived from `topic`.
 """
 
 from collections.abc import Iterator

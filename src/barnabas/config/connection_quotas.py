@@ -1,4 +1,4 @@
-"""`max.connections.per.ip.overrides`: the connection limits of single addresses."""
+"""Parses `max.connections.per.ip.overrides`, the connection limits of single addresses."""
 
 from barnabas.errors import UsageError
 

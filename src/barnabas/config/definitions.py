@@ -1,8 +1,8 @@
 """Defines settings: name, type, default, rule, documentation, and how the value is parsed, validated and formatted.
 
-Everything that speaks of settings (`--help`, the docs page, DescribeConfigs, validation) reads these objects. A bad
-value raises `InvalidConfig` with Kafka's wording, because the same check answers AlterConfigs; at start-up
-`sources` turns it into a UsageError that also says where the value came from.
+`--help`, the docs page, DescribeConfigs and validation read these objects. A bad value raises `InvalidConfig` with
+Kafka's wording, because the same check answers AlterConfigs; at start-up `sources` turns it into a UsageError that also
+says where the value came from.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -100,7 +100,7 @@ class Rule(Protocol):
     """A condition on a parsed value."""
 
     def broken_by(self, value: Value) -> str | None:
-        """Kafka's sentence for what is wrong, or None where the value is good."""
+        """Returns Kafka's sentence about an invalid value; None for a valid one."""
 
     def __str__(self) -> str:
         """Returns the rule as help and docs show it."""
@@ -160,7 +160,7 @@ _DIGITS: Final = frozenset("0123456789")
 
 class Setting:
     """One setting. `default` is a parsed value; None means unset. `synonyms` are the broker settings, in order of
-    precedence, that give this one its value where it is not set itself."""
+    precedence, from which this one takes its value if it is not set."""
 
     __slots__ = ("default", "doc", "dynamic", "importance", "name", "rule", "synonyms", "type")
 
@@ -194,7 +194,7 @@ class Setting:
         return self.name.replace(".", "_").replace("-", "_")
 
     def parse(self, text: str) -> Value:
-        """The value that a text stands for. Raises InvalidConfig with Kafka's sentence."""
+        """Parses a text. Raises InvalidConfig with Kafka's sentence."""
         value = self._convert(text.strip(), text)
         rule = self.rule
         if rule is None:
@@ -288,7 +288,7 @@ class ConfigDef:
 
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.7) -> str | None:
     """Returns the name that a misspelt one probably meant, or None."""
-    from difflib import get_close_matches  # only mistakes pay for this import
+    from difflib import get_close_matches  # imported only after a mistake
 
     close = get_close_matches(name, list(names), n=1, cutoff=cutoff)
     return close[0] if close else None

@@ -1,4 +1,4 @@
-"""The settings as text: docs/settings.md and the list that `barnabas serve --help-settings` prints."""
+"""Renders the settings for docs/settings.md and for `barnabas serve --help-settings`."""
 
 from collections.abc import Callable, Iterable
 
@@ -42,7 +42,7 @@ def render_markdown() -> str:
 
 
 def render_help() -> str:
-    """All broker settings for a terminal: name, default, rule, then the meaning."""
+    """Returns all broker settings for a terminal: name, default, rule, then the meaning."""
     lines: list[str] = []
     for title, settings in GROUPS.items():
         lines.append(f"{title}:")
@@ -71,7 +71,7 @@ def settings_as_dicts() -> list[dict[str, str | None]]:
 
 
 def settings_table(settings: Iterable[Setting], column: str, cell: Callable[[Setting], str]) -> str:
-    """A Markdown table, one setting a row, with one column of the caller's choice."""
+    """Returns a Markdown table with a row for each setting, and one column of the caller's choice."""
     rows = [f"| Setting | Type | Default | Values | {column} | Meaning |", "|---|---|---|---|---|---|"]
     for setting in settings:
         rule = f"`{setting.rule}`" if setting.rule is not None else ""

@@ -1,4 +1,4 @@
-"""The addresses on which a broker listens, and those that clients are told.
+"""The addresses on which a broker listens, and those that it advertises to clients.
 
 Kafka calls both a listener; an Endpoint here is one of them: name, protocol, host, port.
 """
@@ -29,7 +29,7 @@ class Endpoint(NamedTuple):
 
     @property
     def local_address(self) -> str:
-        """`host:port`, for clients on the same machine: what they are told with `advertise=auto`."""
+        """`host:port` for clients on the same machine, as `advertise=auto` gives it to them."""
         loopback = "::1" if self.host == "::" else "127.0.0.1"
         return _address(loopback if self.host in WILDCARDS else self.host, self.port)
 
@@ -39,7 +39,7 @@ def _address(host: str, port: int) -> str:
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:
-    """`listener.security.protocol.map`: the protocol of each listener name. Raises UsageError."""
+    """Parses `listener.security.protocol.map` to the protocol of each listener name. Raises UsageError."""
     protocols: dict[str, str] = {}
     for item in text.split(","):
         name, colon, protocol = item.strip().partition(":")
@@ -50,7 +50,7 @@ def parse_protocol_map(text: str) -> dict[str, str]:
 
 
 def parse_endpoint(setting: str, text: str, protocols: dict[str, str]) -> Endpoint:
-    """One NAME://host:port. Raises UsageError that names the setting, the rule and the way out."""
+    """Parses one NAME://host:port. Raises UsageError with the setting, the rule and a remedy."""
     name, scheme, address = text.strip().partition("://")
     host, colon, port_text = address.rpartition(":")
     if not (scheme and colon and port_text.isdecimal() and int(port_text) < 65536):
@@ -71,7 +71,7 @@ def parse_endpoint(setting: str, text: str, protocols: dict[str, str]) -> Endpoi
 def parse_endpoints(
     setting: str, texts: Iterable[str], protocols: dict[str, str], ignored: Iterable[str] = ()
 ) -> tuple[Endpoint, ...]:
-    """The endpoints of a setting, without those whose name is ignored (Kafka's controller listeners).
+    """Returns the endpoints of a setting, without those whose name is ignored (Kafka's controller listeners).
 
     Raises UsageError where a name or a port (other than 0) appears twice, or nothing is left.
     """

@@ -1,7 +1,7 @@
 """Names that Kafka's brokers know and Barnabas does not need, so that an existing server.properties can be used as is.
 
-They are accepted and named in one warning, unless the value asks for something that we would silently not do: access
-control, encryption, tiered storage. Then the broker refuses to start.
+They are accepted and named in one warning, unless the value requires a missing feature: access control, encryption,
+tiered storage. Then the broker refuses to start.
 """
 
 from collections.abc import Callable, Mapping
@@ -185,7 +185,7 @@ _LISTENER_PREFIX: Final = "listener.name."
 
 
 def without_effect(name: str) -> bool:
-    """Whether Kafka knows the name, itself or for one listener (`listener.name.NAME.SETTING`)."""
+    """Returns whether Kafka knows the name, as it is or for one listener (`listener.name.NAME.SETTING`)."""
     if name in WITHOUT_EFFECT:
         return True
     if not name.startswith(_LISTENER_PREFIX):
@@ -224,7 +224,7 @@ _REFUSED: Final[dict[str, tuple[Callable[[str], bool], str]]] = {
 
 
 def refusal(settings: Mapping[str, str]) -> tuple[str, str] | None:
-    """The first setting that must not be accepted in silence, with the reason; None where all may pass."""
+    """Returns the first setting that must not be accepted silently, with the reason; None if all may be."""
     for name, (asks, reason) in _REFUSED.items():
         if name in settings and asks(settings[name]):
             return name, reason

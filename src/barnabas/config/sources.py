@@ -1,7 +1,7 @@
 """Reads a broker's settings from server.properties, the environment and the command line; later ones win.
 
-Everything wrong is a UsageError of one line that says where the setting stands, what the rule is and what was probably
-meant. What Kafka knows and we do not need is accepted and named in a warning.
+Every mistake is a UsageError of one line with the place of the setting, the rule and the name that was probably meant.
+Settings that Kafka knows and we do not need are accepted and named in a warning.
 """
 
 import os
@@ -26,7 +26,7 @@ _BLANK: Final = " \t\f"
 
 
 class LoadedConfig(NamedTuple):
-    """A broker's settings and what its operator should be told about them, one line each."""
+    """A broker's settings, and warnings about them for its operator, one line each."""
 
     config: BrokerConfig
     warnings: tuple[str, ...]
@@ -48,7 +48,7 @@ def load(
     """The settings of a broker. Raises UsageError.
 
     `files`: server.properties in order. `environment`: os.environ where None. `arguments`: `--set NAME=VALUE`.
-    `options`: settings that stand behind other options of the command line (such as --listen), by name; strongest.
+    `options`: settings from other options of the command line (such as --listen), by name; they win over all others.
     `not_settings`: BARNABAS_* variables that mean something else.
     """
     given: dict[str, _Given] = {}
@@ -63,7 +63,7 @@ def load(
 
 
 def parse_set(argument: str) -> tuple[str, str]:
-    """NAME=VALUE, as `--set` takes it. Raises UsageError."""
+    """Parses NAME=VALUE, as `--set` takes it. Raises UsageError."""
     name, equals, text = argument.partition("=")
     if not (equals and name.strip()):
         raise UsageError(f"--set {argument}: must be NAME=VALUE, such as --set log.segment.bytes=104857600")

@@ -168,8 +168,8 @@ def is_list(name: str) -> bool:
 
 
 def topic_defaults(broker: Mapping[str, Value]) -> dict[str, Value]:
-    """Returns the settings of a topic without overrides: the value of the first synonym that the broker sets, or the
-    default. `broker` has parsed values by the broker settings' names (None: unset)."""
+    """Returns the settings of a topic without overrides: the value of the first synonym that is set on the broker, or
+    the default. `broker` has parsed values by the broker settings' names (None: unset)."""
     return {setting.name: _from_broker(setting, broker) for setting in TOPIC_CONFIGS}
 
 
