@@ -11,7 +11,7 @@ __all__ = ["HEADERS", "Display", "Refresh", "Row", "query_row"]
 
 Row = Sequence[str]
 HEADERS: Final = ("", "batch", "rows", "rows/s", "lag", "watermark")
-"""Of the cells of a row."""
+"""The headers of a row's cells."""
 
 
 class Refresh(Protocol):

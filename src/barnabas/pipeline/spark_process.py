@@ -44,7 +44,7 @@ SMALL: Final = {
 """Settings for short runs on small machines."""
 _STOP_TIMEOUT_S: Final = 5.0
 _PR_SET_PDEATHSIG: Final = 1
-"""Of Linux; elsewhere a killed parent leaves its children behind."""
+"""A request to Linux to end the child with its parent. On other systems a killed parent leaves its children behind."""
 _PYSPARK_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """pyspark's loggers that log each exception which is raised."""
 

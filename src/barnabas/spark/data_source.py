@@ -1,4 +1,4 @@
-"""`format("barnabas")`: what Spark asks for first."""
+"""Implements Spark's data source `format("barnabas")`."""
 
 from typing import Any
 
@@ -21,25 +21,25 @@ __all__ = ["BarnabasDataSource"]
 
 
 class BarnabasDataSource(DataSource):
-    """Topics as tables and streams. The modules behind it are imported by the processes that need them."""
+    """Makes the readers and writers of a query. Each process imports only the modules that it needs."""
 
     _format_options: FormatOptions | None = None
     _inferred: str = ""
-    """The type of values, if it was found out from records."""
+    """The type of values in DDL, if it was inferred from records."""
 
     @classmethod
     def name(cls) -> str:
         return "barnabas"
 
     def schema(self) -> StructType | str:
-        """Asked for where the query has none of its own. What is found out here is pickled with this object."""
+        """Returns the schema of a query without one of its own. Spark pickles an inferred schema with this object."""
         format_options = self._format()
         if format_options.needs_sample:
             from barnabas.spark.formats.inference import ddl_of, infer_schema
             from barnabas.spark.source.sampling import newest_values
 
-            values, what = newest_values(self._options(), format_options.sample_size)
-            format_options = format_options._replace(value_type=infer_schema(values, what))
+            values, source = newest_values(self._options(), format_options.sample_size)
+            format_options = format_options._replace(value_type=infer_schema(values, source))
             self._format_options, self._inferred = format_options, ddl_of(format_options.value_type)
         headers = parse_bool(self.options.get("includeHeaders", "false"), "includeHeaders")
         return record_schema(headers=headers, format_options=format_options)

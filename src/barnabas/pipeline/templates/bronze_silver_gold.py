@@ -11,7 +11,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.streaming import StreamingQuery
 
 SCHEMA = "id bigint, total double, customer string"
-"""Of the values. Yours."""
+"""The schema of the values. Replace it with yours."""
 PATIENCE = "1 hour"
 """The time by which a record may be late and still count."""
 

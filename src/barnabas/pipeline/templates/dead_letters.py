@@ -7,7 +7,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.streaming import StreamingQuery
 
 SCHEMA = "id bigint, total double, customer string"
-"""Of the values. Yours."""
+"""The schema of the values. Replace it with yours."""
 NEEDED = ("id",)
 """Fields that must be there."""
 

@@ -19,7 +19,7 @@ settings = load_settings(Path(__file__).resolve().parents[1])
 spark = SparkSession.active()
 
 SCHEMA = "id bigint, total double, customer string"
-"""Of the values. Yours."""
+"""The schema of the values. Replace it with yours."""
 NEEDED = ("id", "customer")
 """Fields that must be there."""
 

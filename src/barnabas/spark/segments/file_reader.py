@@ -87,7 +87,7 @@ class _FileReader:
                 return
             chunk_bytes = max(needed, chunk_bytes)
 
-    # --- headers of batches -----------------------------------------------------------------------------------
+    # --- headers of batches -----------------------------------------------------------------------------------------
 
     def _complete_batches(self, data: bytes) -> list[_Batch]:
         """Returns the complete batches up to the first whose offset does not follow the one before. Only this check

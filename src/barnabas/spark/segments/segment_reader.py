@@ -1,11 +1,10 @@
 """Reads log directories as a batch: `format("barnabas").option("segments", path)`."""
 
 import re
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
@@ -22,7 +21,7 @@ from barnabas.spark.segments.transactions import PartitionTransactions, read_tra
 from barnabas.spark.source.data_loss import DEAD_LETTERS, OnLoss
 from barnabas.spark.source.options import SourceOptions, Subscription
 from barnabas.spark.source.planning import OffsetRange
-from barnabas.spark.source.pushdown import Condition, conditions_of, first_ms, narrowed
+from barnabas.spark.source.pushdown import Condition, TakesConditions, first_ms, narrowed, pushdown_is_on
 from barnabas.spark.source.schema import Columns
 from barnabas.spark.workers import TaskState, settle
 from barnabas.types import Offset, TopicPartition
@@ -115,23 +114,15 @@ class SegmentReader(DataSourceReader):
             yield columns.convert(batch)
 
 
-class _NarrowingSegmentReader(SegmentReader):
-    """A segment reader that Spark gives the conditions of the query."""
-
-    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
-        self._conditions, rest = conditions_of(filters)
-        return rest
+class _NarrowingSegmentReader(TakesConditions, SegmentReader):
+    """A segment reader that takes the conditions of the query."""
 
 
 def segment_reader(options: Mapping[str, str], schema: StructType, format_options: FormatOptions) -> SegmentReader:
-    """Returns a reader that takes conditions only if Spark has switched pushdown on, as `batch_reader` does."""
-    switched_on = "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
+    """Returns a reader that takes conditions if Spark's pushdown is on and option filterPushdown asks for it."""
     reader = SegmentReader(options, schema, format_options)
-    return (
-        _NarrowingSegmentReader(options, schema, format_options)
-        if switched_on and reader.options.filter_pushdown
-        else reader
-    )
+    takes_conditions = pushdown_is_on() and reader.options.filter_pushdown
+    return _NarrowingSegmentReader(options, schema, format_options) if takes_conditions else reader
 
 
 def newest_values_of_segments(options: Mapping[str, str], count: int) -> tuple[list[bytes | None], str]:

@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -93,7 +94,8 @@ def find_transaction_timeout(client: Mapping[str, str]) -> TransactionTimeout:
             producer.init_transactions()
         return TransactionTimeout(True, 0)
     except (TransactionalIdAuthorizationFailed, UnsupportedVersion):
-        timeout_ms = _max_timeout_ms(client)
+        with _admin(client) as admin:
+            timeout_ms = _smallest_setting(admin, "transaction.max.timeout.ms", _MAX_TIMEOUT_MS)
         _log.warning(
             "the brokers end open transactions after %d s (transaction.max.timeout.ms): if a query stops for longer"
             " between deciding about a batch and ending its transactions, rows of the batch are lost, and the query"
@@ -102,11 +104,6 @@ def find_transaction_timeout(client: Mapping[str, str]) -> TransactionTimeout:
             timeout_ms // 1000,
         )
         return TransactionTimeout(False, timeout_ms)
-
-
-def _max_timeout_ms(client: Mapping[str, str]) -> int:
-    with _admin(client) as admin:
-        return _smallest_setting(admin, "transaction.max.timeout.ms", _MAX_TIMEOUT_MS)
 
 
 def _smallest_setting(admin: Admin, name: str, default: int) -> int:
@@ -307,7 +304,7 @@ class SinkCluster:
             " txnAppId; let one of them run"
         )
 
-    # --- ends of transactions -----------------------------------------------------------------------------------------
+    # --- ends of transactions ---------------------------------------------------------------------------------------
 
     def _end(self, commits: Sequence[Transaction], aborts: Sequence[Transaction]) -> None:
         """Ends the transactions concurrently. Raises Lost if a decided one was aborted."""
@@ -363,8 +360,5 @@ def end_query(settings: Mapping[str, str] | str, writer: str) -> EndedTransactio
     query's id, or `txnAppId`. A query that still runs is fenced or fails, and its undecided transactions are aborted.
     """
     client = {"bootstrap.servers": settings} if isinstance(settings, str) else dict(settings)
-    cluster = SinkCluster(client, writer, None)
-    try:
+    with closing(SinkCluster(client, writer, None)) as cluster:
         return cluster.run(end_all_transactions())
-    finally:
-        cluster.close()

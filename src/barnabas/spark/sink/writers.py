@@ -4,6 +4,7 @@ import logging
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import TaskContext
@@ -160,14 +161,11 @@ class BatchWriter(DataSourceArrowWriter):
         self._writer = self._options.app_id or f"save-{self._run}"
         self._driver_epoch: PreparedTransaction | None = None
         if self._options.app_id is not None and self._config.two_phase:
-            cluster = self._cluster()
-            try:
+            with closing(self._cluster()) as cluster:
                 late = refusal(self._options.version, self._run, cluster.decision(stable=False))
                 if late is not None:
                     raise late
                 self._driver_epoch = cluster.take_over()
-            finally:
-                cluster.close()
 
     def write(self, iterator: "Iterator[pyarrow.RecordBatch]") -> WriterCommitMessage:
         return write_rows(self._config, iterator, WriteName(self._writer, self._run, self._options.version))
@@ -175,27 +173,21 @@ class BatchWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[Any]) -> None:
         if not self._config.two_phase:
             return
-        cluster = self._cluster()
-        try:
+        with closing(self._cluster()) as cluster:
             if cluster.choose_decision_topic(_topics(messages)):
                 steps = commit(self._options.version, self._run, _transactions(messages))
                 cluster.run(_continuing(steps, cluster, self._driver_epoch))
                 self._delete_group(cluster)
-        finally:
-            cluster.close()
 
     def abort(self, messages: Sequence[Any]) -> None:
         """Ends the open transactions of a write with a unique name. Those of a write with `txnAppId` are ended by the
         next write, since Spark also calls this after a commit that was decided."""
         if not self._config.two_phase or self._options.app_id is not None:
             return
-        cluster = self._cluster()
-        try:
+        with closing(self._cluster()) as cluster:
             if cluster.run(end_all_transactions()).committed:
                 _log.warning("the write failed after it was decided: all of its rows are committed")
             self._delete_group(cluster)
-        finally:
-            cluster.close()
 
     def _delete_group(self, cluster: SinkCluster) -> None:
         """Deletes the decision of a write with a unique name: no later write needs it."""

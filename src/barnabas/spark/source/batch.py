@@ -1,8 +1,7 @@
-"""Batch reads: everything from here to there, in as many tasks as asked for."""
+"""Implements Spark's reader for batches: all records between two offsets of each partition."""
 
-import sys
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
@@ -14,7 +13,7 @@ from barnabas.spark.source.offset_reader import OffsetReader
 from barnabas.spark.source.offsets import Plan
 from barnabas.spark.source.options import SourceOptions
 from barnabas.spark.source.planning import OffsetRange, combined, split
-from barnabas.spark.source.pushdown import Condition, conditions_of, first_ms, narrowed
+from barnabas.spark.source.pushdown import Condition, TakesConditions, first_ms, narrowed, pushdown_is_on
 from barnabas.spark.source.schema import Columns
 from barnabas.spark.source.tasks import RangePartition, SourceTaskConfig, read_ranges
 from barnabas.types import TopicPartition
@@ -26,7 +25,7 @@ __all__ = ["BatchReader", "batch_reader"]
 
 
 class BatchReader(DataSourceReader):
-    """Reads ranges of offsets. Made where the query is planned, and pickled for the tasks."""
+    """Reads ranges of offsets. Spark makes the reader when it plans the query, and pickles it for the tasks."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, format_options: FormatOptions) -> None:
         self.options = SourceOptions.parse(options, streaming=False)
@@ -99,20 +98,14 @@ class BatchReader(DataSourceReader):
         yield from read_ranges(self._config, partition.wanted)
 
 
-class NarrowingReader(BatchReader):
-    """The same, told of the query's conditions."""
-
-    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
-        self._conditions, rest = conditions_of(filters)
-        return rest
+class _NarrowingReader(TakesConditions, BatchReader):
+    """A batch reader that takes the conditions of the query."""
 
 
 def batch_reader(options: Mapping[str, str], schema: StructType, format_options: FormatOptions) -> BatchReader:
-    """Spark refuses a reader that could take conditions where that is switched off, which it is by default; so it gets
-    one only from the process that it starts for handing them over. And only if the query asks for it: up to Spark 4.3
-    what was narrowed for one query stays with the DataFrame, and its next query reads no more than that."""
-    switched_on = "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
+    """Returns a reader that takes conditions, if Spark's pushdown is on and the query asks for it by option
+    filterPushdown. The option is needed because up to Spark 4.3 a reader that was narrowed for one query stays with the
+    DataFrame, so its next query would read no more than that."""
     reader = BatchReader(options, schema, format_options)
-    return (
-        NarrowingReader(options, schema, format_options) if switched_on and reader.options.filter_pushdown else reader
-    )
+    takes_conditions = pushdown_is_on() and reader.options.filter_pushdown
+    return _NarrowingReader(options, schema, format_options) if takes_conditions else reader

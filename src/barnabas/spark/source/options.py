@@ -36,7 +36,7 @@ _REFUSED: Final = {
 
 
 class Subscription(NamedTuple):
-    """One of the three: topics, a pattern for their names, or partitions."""
+    """The partitions that a query reads: topics, a pattern of topic names, or partitions."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None

@@ -1,10 +1,11 @@
-"""Conditions of a batch query that need not be looked at record by record.
+"""Narrows the offset ranges of a batch query by its conditions on topic, partition, offset and timestamp.
 
-Those on topic, partition and offset are kept in full by what is read. Those on the timestamp that have a lower bound
-skip what comes before the first record at or after it; an upper bound skips nothing, because the timestamps of a log
-need not ascend.
+Conditions on topic, partition and offset are fulfilled by the ranges, so Spark need not check the records. A lower
+bound of the timestamp skips the records before the first one at or after it. An upper bound skips nothing, because the
+timestamps of a log need not ascend.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -12,14 +13,14 @@ from typing import Any, Final, NamedTuple
 from barnabas.spark.source.planning import OffsetRange
 from barnabas.types import TopicPartition
 
-__all__ = ["Condition", "conditions_of", "first_ms", "narrowed"]
+__all__ = ["Condition", "TakesConditions", "conditions_of", "first_ms", "narrowed", "pushdown_is_on"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBERS: Final = ("partition", "offset")
 
 
 class Condition(NamedTuple):
-    """On one column: `=`, `in`, `<`, `<=`, `>`, `>=` or `prefix`, and the value."""
+    """A condition on one column: `=`, `in`, `<`, `<=`, `>`, `>=` or `prefix`, and the value."""
 
     column: str
     test: str
@@ -113,3 +114,19 @@ def _cut(whole: OffsetRange, condition: Condition) -> list[OffsetRange]:
 def _clipped(whole: OffsetRange, low: int, high: int) -> OffsetRange:
     start = min(max(whole.start, low), whole.end)
     return OffsetRange(whole.partition, start, max(start, min(whole.end, high)))
+
+
+class TakesConditions:
+    """A reader's method by which Spark hands over the conditions of the query."""
+
+    _conditions: list[Condition]
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
+        self._conditions, rest = conditions_of(filters)
+        return rest
+
+
+def pushdown_is_on() -> bool:
+    """Returns whether Spark hands over conditions. It refuses readers that take conditions unless its setting is on,
+    and it then hands them over in a process of its own."""
+    return "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules

@@ -30,7 +30,8 @@ __all__ = ["StreamReader"]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One lives on the driver for as long as the query runs; copies of it plan and read elsewhere."""
+    """Plans the micro-batches of a query on the driver while the query runs. Pickled copies of it plan and read in
+    other processes."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, format_options: FormatOptions) -> None:
         self._options = SourceOptions.parse(options, streaming=True)
