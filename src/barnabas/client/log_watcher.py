@@ -26,7 +26,7 @@ from barnabas.connection.flow import settle
 from barnabas.connection.network_client import NetworkClient, Node
 from barnabas.connection.promise import Promise
 from barnabas.protocol.messages.fetch import FetchRequest
-from barnabas.types import TopicPartition
+from barnabas.types import BrokerId, LeaderEpoch, Offset, TopicPartition
 
 __all__ = ["LogWatcher"]
 
@@ -50,10 +50,10 @@ class LogWatcher:
         self._client = NetworkClient(network_client_settings(found, allow_auto_topic_creation=False), time.monotonic())
         self._driver = SyncDriver(self._client, ssl_context=ssl_context(found), name="log watcher")
         self._calls = KafkaAdminClient(self._client, found)
-        self._in_flight: set[int] = set()
+        self._in_flight: set[BrokerId] = set()
         """The nodes that have a Fetch request. Responses of a connection are in the order of its requests, so a node
         never gets a second one."""
-        self._requested: dict[int, dict[TopicPartition, RequestedPartition]] = {}
+        self._requested: dict[BrokerId, dict[TopicPartition, RequestedPartition]] = {}
         self._deadline = float("-inf")
         self._config = FetchConfig(max_bytes=_BYTES_MAX)
         self._arrival: Promise[None] = Promise()
@@ -81,7 +81,7 @@ class LogWatcher:
             )
         )
 
-    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[LeaderEpoch, Offset]]:
         """Returns (epoch, end offset) of the largest leader epoch that is not above the given one; -1 for none."""
         return self._driver.wait_for(self._driver.run(lambda: epoch_ends(self._client, epochs, self._timeout_s)))
 
@@ -115,7 +115,7 @@ class LogWatcher:
             self._send(node)
         return arrival
 
-    def _send(self, node: int) -> None:
+    def _send(self, node: BrokerId) -> None:
         requested = self._requested[node]
         has_ids = all(each.topic_id != ZERO_ID for each in requested.values())
         data = FetchRequestData(NO_SESSION, FINAL_EPOCH, requested, (), (), requested, has_ids)
@@ -132,7 +132,7 @@ class LogWatcher:
         )
         self._client.send(call, Node(node, FETCH_ROLE))
 
-    def _answered(self, node: int, response: Any, error: Error | None) -> None:
+    def _answered(self, node: BrokerId, response: Any, error: Error | None) -> None:
         self._in_flight.discard(node)
         answers = () if error else [answer for topic in response.responses for answer in topic.partitions]
         if error or response.error_code or any(answer.error_code for answer in answers):

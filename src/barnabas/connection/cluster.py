@@ -58,7 +58,7 @@ class ClusterView(NamedTuple):
     """The cluster by the last Metadata response, with the topics that are known from earlier responses."""
 
     cluster_id: str | None
-    controller_id: int
+    controller_id: BrokerId
     brokers: dict[int, Broker]
     topics: dict[str, TopicView]
 

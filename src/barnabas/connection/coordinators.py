@@ -7,6 +7,7 @@ from barnabas.connection.cluster import Broker
 from barnabas.connection.metadata import Metadata
 from barnabas.connection.targets import ANY, Coordinator, RequestSender
 from barnabas.errors import error_for
+from barnabas.types import BrokerId
 
 __all__ = ["Coordinators"]
 
@@ -17,14 +18,14 @@ class Coordinators:
     def __init__(self, sender: RequestSender, metadata: Metadata) -> None:
         self._sender = sender
         self._metadata = metadata
-        self._node_ids: dict[Coordinator, int] = {}
+        self._node_ids: dict[Coordinator, BrokerId] = {}
         self._unsent: dict[Coordinator, list[ClientRequest]] = {}
         """The requests that are held back, by the coordinator that is being looked up."""
 
     def clear(self) -> None:
         self._node_ids.clear()
 
-    def node_id(self, coordinator: Coordinator) -> int | None:
+    def node_id(self, coordinator: Coordinator) -> BrokerId | None:
         """Returns the coordinator's node id if it is known and the cluster lists that broker."""
         node_id = self._node_ids.get(coordinator)
         return node_id if node_id in self._metadata.cluster.brokers else None

@@ -24,7 +24,7 @@ class Metadata:
     """The cluster that the last responses describe. `version` counts the updates."""
 
     def __init__(self, *, max_age_s: float = 300.0, allow_auto_topic_creation: bool = True) -> None:
-        self.cluster = ClusterView(None, -1, {}, {})
+        self.cluster = ClusterView(None, BrokerId(-1), {}, {})
         self.version = 0
         self.allow_auto_topic_creation = allow_auto_topic_creation
         self.all_topics = False
@@ -102,7 +102,9 @@ class Metadata:
             if topic.name in self._topics and _may_change(topic):
                 self.update_requested = True
             known[answer.name] = self._newest(topic)
-        self.cluster = ClusterView(response.cluster_id, response.controller_id, brokers_of(response.brokers), known)
+        self.cluster = ClusterView(
+            response.cluster_id, BrokerId(response.controller_id), brokers_of(response.brokers), known
+        )
         self._names = {topic.topic_id: name for name, topic in known.items() if topic.topic_id != ZERO_ID}
         self._id_bytes = {name: topic.topic_id.bytes for name, topic in known.items()}
         self.has_all_topics = asked is None

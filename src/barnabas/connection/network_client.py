@@ -36,6 +36,7 @@ from barnabas.connection.targets import (
 )
 from barnabas.connection.timers import NEVER, Timer, Timers, exponential_backoff
 from barnabas.errors import Attempt, BrokerUnreachable, ClientClosed, ClientError, ConnectionLost, KafkaError
+from barnabas.types import BrokerId
 
 __all__ = [
     "ANY",
@@ -232,7 +233,7 @@ class NetworkClient:
 
     # --- coordinators -----------------------------------------------------------------------------------------------
 
-    def coordinator(self, target: Coordinator) -> int | None:
+    def coordinator(self, target: Coordinator) -> BrokerId | None:
         """Returns the node id of the coordinator that was found last."""
         return self._coordinators.node_id(target)
 

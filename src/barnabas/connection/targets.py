@@ -3,6 +3,7 @@
 from typing import Final, NamedTuple, Protocol
 
 from barnabas.connection.broker.client_request import ClientRequest
+from barnabas.types import BrokerId
 
 __all__ = [
     "ANY",
@@ -26,7 +27,7 @@ class Node(NamedTuple):
     """A broker, and the role of the connection to it: 0 for most requests, 1 for coordinators, others for clients whose
     requests (Fetch) a broker may hold. Each role has a connection of its own."""
 
-    node_id: int
+    node_id: BrokerId
     role: int = 0
 
 

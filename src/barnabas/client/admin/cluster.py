@@ -104,7 +104,7 @@ class ClusterOperations(AdminOperations):
         def answers(response: Any, asked: list[int]) -> Iterable[Answer[int, list[LogDir]]]:
             yield asked[0], response.error_code, [_log_dir(asked[0], result) for result in response.results]
 
-        return await driver.run(brokers, Node, lambda _: request, answers)
+        return await driver.run(brokers, lambda node_id: Node(BrokerId(node_id)), lambda _: request, answers)
 
     async def describe_features(self, *, timeout: float | None = None) -> Features:
         """Returns the levels of features such as `transaction.version`; empty where the brokers are older than

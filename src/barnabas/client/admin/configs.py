@@ -8,6 +8,7 @@ from barnabas.client.admin.topics import topic_error
 from barnabas.connection.network_client import ANY, CONTROLLER, Node, Target
 from barnabas.connection.retry import Answer
 from barnabas.errors import KafkaError, UnknownTopicOrPartition, error_for
+from barnabas.types import BrokerId
 
 __all__ = [
     "OPERATIONS",
@@ -169,7 +170,7 @@ def _only_broker(resource: ConfigResource) -> Target | None:
     """Returns the only broker that knows the settings of a resource, None if any broker does."""
     if resource.kind not in ("broker", "broker-logger") or not resource.name:
         return None
-    return Node(int(resource.name))
+    return Node(BrokerId(int(resource.name)))
 
 
 def _changes_of(change: Change) -> list[ConfigChange]:

@@ -101,7 +101,7 @@ class GroupOperations(AdminOperations):
         driver = self._driver("list_groups", timeout)
         request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
 
-        def answers(response: Any, asked: list[int]) -> Iterable[Answer[int, list[GroupListing]]]:
+        def answers(response: Any, asked: list[BrokerId]) -> Iterable[Answer[BrokerId, list[GroupListing]]]:
             groups = [GroupListing(g.group_id, g.protocol_type, g.group_state, g.group_type) for g in response.groups]
             yield asked[0], response.error_code, groups
 

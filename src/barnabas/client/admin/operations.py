@@ -25,7 +25,7 @@ from barnabas.errors import (
     UsageError,
 )
 from barnabas.protocol.schema import Request
-from barnabas.types import TopicPartition
+from barnabas.types import BrokerId, TopicPartition
 
 __all__ = ["AdminApiDriver", "AdminOperations", "controller_moves", "coordinator_moves", "partitions_of"]
 
@@ -151,17 +151,17 @@ class AdminOperations:
                 await driver.refresh_metadata()
             return await driver.run(partitions, leaders, request, answers)
 
-    async def _brokers(self, driver: AdminApiDriver, wanted: Collection[int] | None) -> list[int]:
+    async def _brokers(self, driver: AdminApiDriver, wanted: Collection[int] | None) -> list[BrokerId]:
         """Returns the ids of the wanted brokers, or (None) of all that live. Raises UsageError for an unknown one."""
         await driver.refresh_metadata()
-        known = sorted(self._client.metadata.cluster.brokers)
+        known = sorted(map(BrokerId, self._client.metadata.cluster.brokers))
         if wanted is None:
             return known
         for node_id in wanted:
             if node_id not in known:
                 listed = ", ".join(map(str, known))
                 raise UsageError(f"broker {node_id} is not in the cluster; its brokers are {listed}")
-        return sorted(set(wanted))
+        return sorted(map(BrokerId, set(wanted)))
 
 
 class PartitionLeaders:

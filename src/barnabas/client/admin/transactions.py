@@ -100,7 +100,7 @@ class TransactionOperations(AdminOperations):
         )
         oldest = _PATTERN_FROM if pattern is not None else _DURATION_FROM if running_longer_than_ms >= 0 else 0
 
-        def answers(response: Any, asked: list[int]) -> Iterable[Answer[int, list[TransactionListing]]]:
+        def answers(response: Any, asked: list[BrokerId]) -> Iterable[Answer[BrokerId, list[TransactionListing]]]:
             if response.unknown_state_filters and not response.error_code:
                 unknown = ", ".join(response.unknown_state_filters)
                 raise UsageError(f"transactions are never in state {unknown}, but in {', '.join(STATES)}")
@@ -108,7 +108,7 @@ class TransactionOperations(AdminOperations):
             if error == InvalidRegularExpression.code:
                 error = InvalidRegularExpression(f"{pattern!r} is no regular expression")
             listings = [
-                TransactionListing(t.transactional_id, BrokerId(asked[0]), t.producer_id, t.transaction_state)
+                TransactionListing(t.transactional_id, asked[0], t.producer_id, t.transaction_state)
                 for t in response.transaction_states
             ]
             yield asked[0], error, listings
@@ -179,8 +179,8 @@ class TransactionOperations(AdminOperations):
 
         if broker_id is None:
             return await self._at_leaders(driver, wanted, request, answers)
-        await self._brokers(driver, [broker_id])
-        return await driver.run(wanted, lambda _: Node(broker_id), request, answers)
+        (broker,) = await self._brokers(driver, [broker_id])
+        return await driver.run(wanted, lambda _: Node(broker), request, answers)
 
     async def abort_transaction(
         self,

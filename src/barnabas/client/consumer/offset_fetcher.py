@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from barnabas.client.consumer.group.offset_commits import OffsetCommits
 from barnabas.client.consumer.subscription_state import SubscriptionState
 from barnabas.client.fetch.list_offsets import epoch_ends, list_offsets
-from barnabas.client.fetch.positions import FetchPosition, ResetStrategy
+from barnabas.client.fetch.positions import NO_NODE, FetchPosition, ResetStrategy
 from barnabas.client.offset_messages import LATEST, OffsetAndMetadata, PartitionOffset
 from barnabas.connection.network_client import NetworkClient
 from barnabas.connection.promise import Promise
 from barnabas.errors import BarnabasError, LogTruncation, NoOffsetForPartition, UnsupportedVersion
-from barnabas.types import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
+from barnabas.types import NO_LEADER_EPOCH, NO_OFFSET, BrokerId, LeaderEpoch, Offset, TopicPartition
 
 __all__ = ["OffsetFetcher"]
 
@@ -89,9 +89,9 @@ class OffsetFetcher:
     def next_deadline(self) -> float:
         return self._next_check_at
 
-    def _leader(self, partition: TopicPartition) -> tuple[int, int]:
+    def _leader(self, partition: TopicPartition) -> tuple[BrokerId, LeaderEpoch]:
         view = self._client.metadata.partition(partition)
-        return (-1, NO_LEADER_EPOCH) if view is None else (view.leader, view.leader_epoch)
+        return (NO_NODE, NO_LEADER_EPOCH) if view is None else (view.leader, view.leader_epoch)
 
     def _retry_later(self, partitions: Iterable[TopicPartition], error: BaseException) -> float:
         """Puts off the next request, and keeps an error that is not retriable. Returns the time of the next request."""
@@ -187,7 +187,7 @@ class OffsetFetcher:
             return
         self._subscription.request_failed(wanted, float("inf"))
 
-        def each(partition: TopicPartition, found: tuple[int, int]) -> None:
+        def each(partition: TopicPartition, found: tuple[LeaderEpoch, Offset]) -> None:
             asked = wanted[partition]
             self._on_position_known()
             truncation = self._subscription.validated(partition, asked, *found)
@@ -201,7 +201,7 @@ class OffsetFetcher:
                 _log.warning("%s: the log was cut below %s: going on from %s", partition, asked, to)
                 self.changed()
 
-        def done(promise: Promise[dict[TopicPartition, tuple[int, int]]]) -> None:
+        def done(promise: Promise[dict[TopicPartition, tuple[LeaderEpoch, Offset]]]) -> None:
             if isinstance(promise.error, UnsupportedVersion):
                 for partition, asked in wanted.items():
                     state = self._subscription.get(partition)

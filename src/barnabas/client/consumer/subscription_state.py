@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from barnabas.client.fetch.positions import FetchPosition, FetchState, PartitionState, ResetStrategy
 from barnabas.client.offset_messages import OffsetAndMetadata
 from barnabas.errors import LogTruncation, NoOffsetForPartition, UsageError
-from barnabas.types import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
+from barnabas.types import NO_LEADER_EPOCH, NO_OFFSET, BrokerId, LeaderEpoch, TopicPartition
 
 __all__ = ["AssignmentChange", "Pattern", "SubscriptionKind", "SubscriptionState"]
 
@@ -197,7 +197,9 @@ class SubscriptionState:
         state.seek_unvalidated(FetchPosition(offset, offset_epoch, leader, leader_epoch))
         state.resumed_from = None
 
-    def start_at(self, partition: TopicPartition, committed: OffsetAndMetadata, leader: int, leader_epoch: int) -> None:
+    def start_at(
+        self, partition: TopicPartition, committed: OffsetAndMetadata, leader: BrokerId, leader_epoch: LeaderEpoch
+    ) -> None:
         """Sets the position to a committed offset, if the partition has not got another one meanwhile."""
         state = self._states.get(partition)
         if state is not None and state.state is FetchState.INITIALIZING:

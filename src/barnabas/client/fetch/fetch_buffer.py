@@ -12,7 +12,7 @@ from typing import Final
 from barnabas.client.fetch.completed_fetch import CompletedFetch
 from barnabas.client.fetch.positions import AssignedPartitions, FetchPosition
 from barnabas.errors import BarnabasError
-from barnabas.types import TopicPartition
+from barnabas.types import BrokerId, LeaderEpoch, TopicPartition
 
 __all__ = ["FetchBuffer"]
 
@@ -28,7 +28,7 @@ class FetchBuffer:
         self._partitions = partitions
         self._fetches: dict[TopicPartition, deque[CompletedFetch]] = {}
         """The fetches by partition, in the order in which partitions are read."""
-        self._leaders: dict[TopicPartition, tuple[int, int]] = {}
+        self._leaders: dict[TopicPartition, tuple[BrokerId, LeaderEpoch]] = {}
         """The leader that the position was validated with when the fetches completed, and its epoch."""
         self._failures: dict[TopicPartition, tuple[int, BarnabasError]] = {}
         self._lent: tuple[CompletedFetch, int] | None = None

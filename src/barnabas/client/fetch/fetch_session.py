@@ -12,7 +12,7 @@ from barnabas.client.fetch.completed_fetch import Deserializer
 from barnabas.client.settings import ConsumerSettings
 from barnabas.errors import FetchSessionIdNotFound, FetchSessionTopicIdError
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-from barnabas.types import TopicPartition
+from barnabas.types import BrokerId, TopicPartition
 
 __all__ = ["FetchConfig", "FetchRequestBuilder", "FetchRequestData", "FetchSessionHandler", "RequestedPartition"]
 
@@ -115,7 +115,7 @@ class FetchConfig(NamedTuple):
 class FetchRequestBuilder(NamedTuple):
     """A Fetch request to a broker, which may hold it back for `max_wait_ms`."""
 
-    node: int
+    node: BrokerId
     data: FetchRequestData
     max_wait_ms: int
     config: FetchConfig

@@ -46,7 +46,7 @@ from barnabas.errors import (
 from barnabas.protocol.fetch import FetchResponse, PartitionData, read_fetch_response
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.primitives import Part
-from barnabas.types import TopicPartition
+from barnabas.types import BrokerId, LeaderEpoch, TopicPartition
 
 __all__ = ["FETCH_ROLE", "FetchRequestManager", "Fetcher"]
 
@@ -95,21 +95,21 @@ class Fetcher:
         self.buffer = FetchBuffer(partitions)
         self._partitions = partitions
         self._metadata = metadata
-        self._sessions: dict[int, FetchSessionHandler] = {}
-        self._in_flight: dict[int, FetchRequestBuilder] = {}
+        self._sessions: dict[BrokerId, FetchSessionHandler] = {}
+        self._in_flight: dict[BrokerId, FetchRequestBuilder] = {}
         self._backoffs: dict[TopicPartition, _Backoff] = {}
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
-    def prepare_requests(self, now: float, is_ready: Callable[[int], bool]) -> list[FetchRequestBuilder]:
+    def prepare_requests(self, now: float, is_ready: Callable[[BrokerId], bool]) -> list[FetchRequestBuilder]:
         """Returns the requests to send now; each is `answered` or `failed` later. `is_ready`: whether a request can be
         sent to a broker."""
         if self.buffer.size_bytes >= self.config.max_bytes:
             self.buffer.make_room()
             if self.buffer.size_bytes >= self.config.max_bytes:
                 return []
-        requested: dict[int, dict[TopicPartition, RequestedPartition]] = {}
-        left_out: set[int] = set()
+        requested: dict[BrokerId, dict[TopicPartition, RequestedPartition]] = {}
+        left_out: set[BrokerId] = set()
         for topic_partition in self._partitions.assigned():
             state = self._partitions.get(topic_partition)
             if state is None or not state.is_fetchable:
@@ -138,7 +138,7 @@ class Fetcher:
         return [self._request(node, partitions, node in left_out) for node, partitions in requested.items()]
 
     def _request(
-        self, node: int, partitions: Mapping[TopicPartition, RequestedPartition], short_wait: bool
+        self, node: BrokerId, partitions: Mapping[TopicPartition, RequestedPartition], short_wait: bool
     ) -> FetchRequestBuilder:
         session = self._sessions.setdefault(node, FetchSessionHandler())
         wait_ms = self.config.max_wait_ms // SHORT_WAIT if short_wait else self.config.max_wait_ms
@@ -179,7 +179,7 @@ class Fetcher:
 
     def _node_for(
         self, topic_partition: TopicPartition, state: PartitionState, position: FetchPosition, now: float
-    ) -> int:
+    ) -> BrokerId:
         """Returns the replica that the leader has named, while it is online, or the leader."""
         preferred = state.preferred_replica_at(now)
         if preferred == NO_NODE:
@@ -190,7 +190,7 @@ class Fetcher:
         self._metadata.request_update()
         return position.leader
 
-    def _is_online(self, topic_partition: TopicPartition, replica: int) -> bool:
+    def _is_online(self, topic_partition: TopicPartition, replica: BrokerId) -> bool:
         known = self._metadata.partition(topic_partition)
         online = known is not None and replica in known.replicas and replica not in known.offline_replicas
         return online and replica in self._metadata.cluster.brokers
@@ -277,12 +277,13 @@ class Fetcher:
     ) -> None:
         self._backoffs.pop(topic_partition, None)
         state.note_offsets(answer.high_watermark, answer.last_stable_offset, answer.log_start_offset)
-        preferred = answer.preferred_read_replica
-        if preferred >= 0 and self._is_online(topic_partition, preferred):
-            state.prefer_replica(preferred, now + self.config.replica_max_age_s)
-        elif preferred >= 0:  # the leader would name it again at once
-            self._metadata.request_update()
-            self._back_off(topic_partition, now)
+        if answer.preferred_read_replica >= 0:
+            preferred = BrokerId(answer.preferred_read_replica)
+            if self._is_online(topic_partition, preferred):
+                state.prefer_replica(preferred, now + self.config.replica_max_age_s)
+            else:  # the leader would name it again at once
+                self._metadata.request_update()
+                self._back_off(topic_partition, now)
         records = answer.records
         if records is None or len(records) == 0:  # compiled, the truth of a Part does not depend on its length
             state.empty_at = offset
@@ -331,7 +332,7 @@ class Fetcher:
         if code in _REFRESH_METADATA:
             state.clear_preferred_replica()
             self._metadata.request_update()
-            leader, epoch = answer.leader_id, answer.leader_epoch
+            leader, epoch = BrokerId(answer.leader_id), LeaderEpoch(answer.leader_epoch)
             # the response names the new leader (KIP-951): no need to wait for metadata
             if (
                 code in _HAS_NEW_LEADER
@@ -402,9 +403,9 @@ class FetchRequestManager:
         self._client = client
         self._has_changed = True
         self._retry_at = float("inf")
-        self._unready: set[int] = set()
+        self._unready: set[BrokerId] = set()
         """The brokers that get a request as soon as their connection is ready."""
-        self._failures: dict[int, _Failure] = {}
+        self._failures: dict[BrokerId, _Failure] = {}
         self._error: BarnabasError | None = None
 
     def changed(self) -> None:
@@ -443,7 +444,7 @@ class FetchRequestManager:
     def _is_any_ready(self) -> bool:
         return any(self._client.ready(Node(node, FETCH_ROLE)) for node in self._unready)
 
-    def _is_ready(self, node: int) -> bool:
+    def _is_ready(self, node: BrokerId) -> bool:
         failure = self._failures.get(node)
         if failure is not None and failure.retry_at > self._client.now:
             self._retry_at = min(self._retry_at, failure.retry_at)
@@ -479,7 +480,7 @@ class FetchRequestManager:
         )
         self._client.send(call, Node(request.node, FETCH_ROLE))
 
-    def _back_off(self, node: int, error: Error) -> None:
+    def _back_off(self, node: BrokerId, error: Error) -> None:
         """Sends the next request after a pause, or at once if only the session begins anew. Keeps an error that is not
         retriable for the application, and logs others."""
         known = self._failures.get(node)

@@ -16,7 +16,7 @@ from barnabas.connection.promise import Promise
 from barnabas.connection.retry import Answer, Results, Retry
 from barnabas.errors import OperationTimedOut, error_for
 from barnabas.protocol.schema import Request
-from barnabas.types import TopicPartition
+from barnabas.types import LeaderEpoch, Offset, TopicPartition
 
 __all__ = ["epoch_ends", "list_offsets"]
 
@@ -52,8 +52,8 @@ def epoch_ends(
     client: NetworkClient,
     epochs: Mapping[TopicPartition, int],
     timeout_s: float,
-    each: OnSuccess[tuple[int, int]] | None = None,
-) -> Promise[dict[TopicPartition, tuple[int, int]]]:
+    each: OnSuccess[tuple[LeaderEpoch, Offset]] | None = None,
+) -> Promise[dict[TopicPartition, tuple[LeaderEpoch, Offset]]]:
     """Returns (epoch, end offset) of the largest epoch that is not above the given one; -1 for none."""
 
     def request(partitions: list[TopicPartition]) -> Request:
@@ -64,7 +64,7 @@ def epoch_ends(
     return settle(_ask_leaders(client, list(epochs), request, epoch_answers, timeout_s, each))
 
 
-def _leader_epochs(client: NetworkClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+def _leader_epochs(client: NetworkClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LeaderEpoch]:
     """Returns the leader epochs that the client knows: a leader of another epoch refuses the request, instead of
     answering for a log that may be truncated yet."""
     views = {partition: client.metadata.partition(partition) for partition in partitions}

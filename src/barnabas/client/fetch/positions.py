@@ -5,11 +5,11 @@ from typing import Final, NamedTuple, Protocol
 
 from barnabas.client.offset_messages import EARLIEST, LATEST, OffsetAndMetadata
 from barnabas.client.settings.consumer import BY_DURATION, duration_ms
-from barnabas.types import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
+from barnabas.types import NO_LEADER_EPOCH, NO_OFFSET, BrokerId, LeaderEpoch, TopicPartition
 
-__all__ = ["AssignedPartitions", "FetchPosition", "FetchState", "PartitionState", "ResetStrategy"]
+__all__ = ["NO_NODE", "AssignedPartitions", "FetchPosition", "FetchState", "PartitionState", "ResetStrategy"]
 
-NO_NODE: Final = -1
+NO_NODE: Final = BrokerId(-1)
 
 
 class ResetStrategy(NamedTuple):
@@ -42,8 +42,8 @@ class FetchPosition(NamedTuple):
 
     offset: int
     offset_epoch: int = NO_LEADER_EPOCH
-    leader: int = NO_NODE
-    leader_epoch: int = NO_LEADER_EPOCH
+    leader: BrokerId = NO_NODE
+    leader_epoch: LeaderEpoch = NO_LEADER_EPOCH
 
     def __str__(self) -> str:
         return f"offset {self.offset}, epoch {self.offset_epoch}"
@@ -152,7 +152,7 @@ class PartitionState:
         assert self.position is not None
         self.position = self.position._replace(offset=offset, offset_epoch=offset_epoch)
 
-    def follow_leader(self, leader: int, leader_epoch: int, *, can_validate: bool) -> None:
+    def follow_leader(self, leader: BrokerId, leader_epoch: LeaderEpoch, *, can_validate: bool) -> None:
         """Takes over the leader that the metadata have. Another leader, or a later epoch of the same leader, may have a
         shorter log: the position is validated, if `can_validate`."""
         position = self.position
@@ -187,12 +187,12 @@ class PartitionState:
         if log_start_offset >= 0:
             self.log_start_offset = log_start_offset
 
-    def prefer_replica(self, node: int, until: float) -> None:
+    def prefer_replica(self, node: BrokerId, until: float) -> None:
         """Fetches from a follower that the leader has named (KIP-392)."""
         if self.preferred_replica != node:
             self.preferred_replica, self.preferred_until = node, until
 
-    def preferred_replica_at(self, now: float) -> int:
+    def preferred_replica_at(self, now: float) -> BrokerId:
         """Returns the replica to fetch from instead of the leader, -1 for none. It expires, so that the leader can name
         another one."""
         if now > self.preferred_until:

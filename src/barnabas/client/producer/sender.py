@@ -50,7 +50,7 @@ from barnabas.protocol.produce import (
     read_produce_response,
 )
 from barnabas.records.batch import Buffer
-from barnabas.types import TopicPartition
+from barnabas.types import BrokerId, TopicPartition
 
 __all__ = ["Sender"]
 
@@ -87,9 +87,9 @@ class Sender:
         self._retries_max = settings.retries
         self._ids = ids
         self._transactions = transactions
-        self._in_flight: dict[int, int] = {}
+        self._in_flight: dict[BrokerId, int] = {}
         """The number of requests in flight, by node."""
-        self._nodes: dict[int, Node] = {}
+        self._nodes: dict[BrokerId, Node] = {}
         self._writer = ProduceRequestWriter(settings.acks, settings.request_timeout_ms)
         self._due = NEVER
         self.requests = 0
@@ -129,9 +129,9 @@ class Sender:
             ids.request()
         return ids.is_known
 
-    def _ready_by_leader(self, now: float) -> dict[int, list[PartitionBatches]]:
+    def _ready_by_leader(self, now: float) -> dict[BrokerId, list[PartitionBatches]]:
         metadata = self._client.metadata
-        nodes: dict[int, list[PartitionBatches]] = {}
+        nodes: dict[BrokerId, list[PartitionBatches]] = {}
         for partition in self._accumulator.queued:
             if not self._is_ready(partition, now):
                 continue
