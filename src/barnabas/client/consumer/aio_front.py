@@ -67,7 +67,7 @@ class Consumer(ReadingBase, Generic[K, V]):
     effect. `async with` closes the consumer, which commits the offsets that were read and leaves the group.
     """
 
-    _driver: AioDriver | None = None
+    _driver: AioDriver
 
     def __init__(
         self,
@@ -79,6 +79,7 @@ class Consumer(ReadingBase, Generic[K, V]):
         """Checks the arguments. Raises UsageError for settings that do not exist or do not fit. The consumer belongs to
         the running event loop, or to that of its first call."""
         self._polling = False
+        self._begun = False
         self._closed = False
         self._pid = os.getpid()
         self._set_up(topics, {**named, "key_deserializer": key_deserializer, "value_deserializer": value_deserializer})
@@ -91,6 +92,7 @@ class Consumer(ReadingBase, Generic[K, V]):
     def _begin(self) -> AioDriver:
         core = self._core = self._new_core()
         driver = self._driver = AioDriver(core.client, ssl_context=self._tls, name="consumer")
+        self._begun = True
         if self._subscribed is not None:
             try:
                 driver.run(self._subscribed)
@@ -103,12 +105,12 @@ class Consumer(ReadingBase, Generic[K, V]):
         self._opened()
 
     def _opened(self) -> AioDriver:
-        if self._closed and (self._driver is None or self._driver.closed):
+        if self._closed and (not self._begun or self._driver.closed):
             raise ClientClosed("the consumer is closed")  # not during a close, in which the listener may commit
         if os.getpid() != self._pid:
             self._check_not_static()
-            self._pid, self._driver = os.getpid(), None
-        return self._driver or self._begin()
+            self._pid, self._begun = os.getpid(), False
+        return self._driver if self._begun else self._begin()
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -251,7 +253,6 @@ class Consumer(ReadingBase, Generic[K, V]):
         return decoded
 
     async def _wait(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        assert self._driver is not None, "a flow begins with the driver"
         return await self._driver.wait(done, timeout_s)
 
     async def _deliver_event(self, event: RebalanceEvent) -> None:
@@ -293,9 +294,10 @@ class Consumer(ReadingBase, Generic[K, V]):
         await self._close(CLOSE_TIMEOUT_S if timeout is None else seconds("timeout", timeout), True)
 
     async def _close(self, timeout: float, all_delivered: bool) -> None:
-        driver, already, self._closed = self._driver, self._closed, True
-        if driver is None or already or driver.closed:
+        already, self._closed = self._closed, True
+        if already or not self._begun or self._driver.closed:
             return
+        driver = self._driver
         deadline = time.monotonic() + timeout
         try:
             self._core.closing = self._core.needs_poll = True

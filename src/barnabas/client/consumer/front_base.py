@@ -10,8 +10,9 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from barnabas.client import arguments
 from barnabas.client.consumer.calls import ConsumerCalls, OffsetsArgument, Partitions, read_offsets, read_topics
@@ -39,11 +40,21 @@ _offset = arguments.number(0, arguments.INT64_MAX, "give the next offset to read
 _epoch = arguments.number(-1, arguments.INT32_MAX)
 
 
+class ConsumerDriver(Protocol):
+    """The part of both drivers that the fronts share."""
+
+    @property
+    def lock(self) -> AbstractContextManager[object]: ...
+    @property
+    def closed(self) -> bool: ...
+    def run(self, action: Callable[[], T]) -> T: ...
+
+
 class ConsumerBase(ABC):
     settings: ConsumerSettings
     _core: ConsumerCore
     _calls: ConsumerCalls
-    _driver: Any
+    _driver: ConsumerDriver
 
     def _set_up(self, topics_and_settings: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Takes settings and subscription from the constructor's arguments."""
@@ -105,8 +116,7 @@ class ConsumerBase(ABC):
     def _run(self, action: Callable[[], T]) -> T:
         """Calls `action`, which uses the core, and makes a turn."""
         self._check_process()
-        result: T = self._driver.run(action)
-        return result
+        return self._driver.run(action)
 
     def _answer(self, promise: Promise[T], was_closing: bool) -> T:
         """Returns the result of a call that began before or after a close (`was_closing`). A close in between may be
