@@ -2,10 +2,8 @@
 
 import asyncio
 import contextlib
-import inspect
 import os
-import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from functools import partial, wraps
 from itertools import islice
 from operator import length_hint
@@ -13,17 +11,15 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 
 from barnabas.client.arguments import seconds, seconds_or_none
 from barnabas.client.consumer.calls import ConsumerCalls
-from barnabas.client.consumer.delivered_records import DecodedRecords
 from barnabas.client.consumer.front_base import CLOSE_TIMEOUT_S
 from barnabas.client.consumer.processing.processor import Handler, OnError, Processor
 from barnabas.client.consumer.processing.tasks import TaskPool
-from barnabas.client.consumer.reading import CHUNK, Pace, ReadingBase
-from barnabas.client.consumer.rebalance_listener import RebalanceEvent
-from barnabas.client.fetch.completed_fetch import CompletedFetch
+from barnabas.client.consumer.reading import Ended, Pace
+from barnabas.client.consumer.tasks import TaskReading
 from barnabas.client.fetch.record_batch import RecordBatch
 from barnabas.connection.drivers.aio import AioDriver
 from barnabas.connection.flow import settle
-from barnabas.errors import ClientClosed, UsageError
+from barnabas.errors import ClientClosed
 from barnabas.records.consumer_record import ConsumerRecord, K, V
 
 if TYPE_CHECKING:
@@ -55,7 +51,7 @@ def _awaited(
     return method
 
 
-class Consumer(ReadingBase, Generic[K, V]):
+class Consumer(TaskReading, Generic[K, V]):
     """Reads the records of topics, from an event loop: iterate over it, or await `poll`.
 
         async with barnabas.aio.Consumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
@@ -67,8 +63,6 @@ class Consumer(ReadingBase, Generic[K, V]):
     effect. `async with` closes the consumer, which commits the offsets that were read and leaves the group.
     """
 
-    _driver: AioDriver
-
     def __init__(
         self,
         *topics: "str | re.Pattern[str] | Mapping[str, Any]",
@@ -78,9 +72,7 @@ class Consumer(ReadingBase, Generic[K, V]):
     ) -> None:
         """Checks the arguments. Raises UsageError for settings that do not exist or do not fit. The consumer belongs to
         the running event loop, or to that of its first call."""
-        self._polling = False
-        self._begun = False
-        self._closed = False
+        self._init_tasks()
         self._pid = os.getpid()
         self._set_up(topics, {**named, "key_deserializer": key_deserializer, "value_deserializer": value_deserializer})
 
@@ -154,7 +146,7 @@ class Consumer(ReadingBase, Generic[K, V]):
             try:
                 with self._reads():
                     batch = self._read_batch(await self._wait_for_next())
-            except _Ended:
+            except Ended:
                 return
             if batch is not None:
                 self._core.delivered.rollback_positions = {}
@@ -166,7 +158,7 @@ class Consumer(ReadingBase, Generic[K, V]):
             try:
                 with self._reads():
                     table = self._read_table(await self._wait_for_next(), headers)
-            except _Ended:
+            except Ended:
                 return
             if table is not None:
                 self._core.delivered.rollback_positions = {}
@@ -189,82 +181,6 @@ class Consumer(ReadingBase, Generic[K, V]):
         """
         make_pool = partial(TaskPool, call=self._call, wake=self._opened().turn_soon)
         await Processor(self, make_pool, handler, workers, ordered_by, on_error, limit, finish_timeout).run()
-
-    # --- what reading is made of ------------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def _reads(self) -> Iterator[None]:
-        driver = self._opened()
-        if self._polling:
-            raise UsageError("another task polls this consumer, or it is polled from one of its own callbacks")
-        self._polling = True
-        try:
-            yield
-        finally:
-            self._polling = False
-            if self._closed and not driver.closed:
-                driver.turn_soon()  # a close waits for the end of the read
-
-    async def _next(self, timeout: float | None) -> DecodedRecords | CompletedFetch | None:
-        """Returns the next records, after the listener has got its events; None when the time is over."""
-        core, driver = self._core, self._opened()
-        deadline = None if timeout is None else time.monotonic() + timeout
-        await asyncio.sleep(0)  # a reader that always finds records must let other tasks run
-        while True:
-            found = driver.run(core.poll)
-            if isinstance(found, RebalanceEvent):
-                await self._deliver_event(found)
-            elif found is not None:
-                return found
-            else:
-                left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-                try:
-                    driver.run(core.begin_wait)
-                    if not await driver.wait(core.is_ready, left):
-                        return None
-                finally:
-                    core.is_waiting = False
-                    if not driver.closed:
-                        driver.run(core.end_wait)
-
-    async def _wait_for_next(self) -> DecodedRecords | CompletedFetch:
-        try:
-            found = await self._next(None)
-        except ClientClosed:
-            if self._closed:
-                raise _Ended from None
-            raise
-        assert found is not None, "waiting without end has ended"
-        return found
-
-    async def _next_decoded(self) -> DecodedRecords | None:
-        """Returns the next records for an iteration, None once the consumer is closed."""
-        decoded = None
-        while decoded is None:
-            if self._closed:
-                return None
-            try:
-                with self._reads():
-                    found = await self._wait_for_next()
-                    decoded = found if isinstance(found, DecodedRecords) else self._decode(found, CHUNK)
-            except _Ended:
-                return None
-        self._core.delivered.begin_iteration(decoded)
-        return decoded
-
-    async def _wait(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        return await self._driver.wait(done, timeout_s)
-
-    async def _deliver_event(self, event: RebalanceEvent) -> None:
-        callback = self._listener.callback_for(event)
-        self._core.event_delivered()
-        if callback is not None:
-            await self._call(callback, self, event.partitions)
-
-    async def _call(self, function: Callable[..., Any], *args: Any) -> None:
-        result = function(*args)
-        if inspect.isawaitable(result):
-            await result
 
     def wakeup(self) -> None:
         """Makes the task that waits in a call, or the next one that would wait, raise WokenUp. Any thread may call
@@ -293,20 +209,6 @@ class Consumer(ReadingBase, Generic[K, V]):
         """Closes the consumer; see `barnabas.Consumer.close`. A cancelled close does not wait for responses."""
         await self._close(CLOSE_TIMEOUT_S if timeout is None else seconds("timeout", timeout), True)
 
-    async def _close(self, timeout: float, all_delivered: bool) -> None:
-        already, self._closed = self._closed, True
-        if already or not self._begun or self._driver.closed:
-            return
-        driver = self._driver
-        deadline = time.monotonic() + timeout
-        try:
-            self._core.closing = self._core.needs_poll = True
-            driver.run(lambda: None)
-            await driver.wait(lambda: not self._polling, timeout / 2)
-            await self._leave(deadline, all_delivered)
-        finally:
-            driver.close()
-
     async def __aenter__(self) -> Self:
         self._opened()
         return self
@@ -314,7 +216,3 @@ class Consumer(ReadingBase, Generic[K, V]):
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Closes the consumer. If an exception ended the block, its current records are not committed."""
         await self._close(CLOSE_TIMEOUT_S, kind is None)
-
-
-class _Ended(Exception):
-    """The consumer was closed: an iteration is at its end."""

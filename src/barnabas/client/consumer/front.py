@@ -12,7 +12,8 @@ from barnabas.client.consumer.calls import ConsumerCalls
 from barnabas.client.consumer.front_base import CLOSE_TIMEOUT_S
 from barnabas.client.consumer.processing.processor import Handler, OnError, Processor
 from barnabas.client.consumer.processing.threads import ThreadPool
-from barnabas.client.consumer.threads import Ended, ThreadedReading
+from barnabas.client.consumer.reading import Ended
+from barnabas.client.consumer.threads import ThreadedReading
 from barnabas.client.fetch.record_batch import RecordBatch
 from barnabas.connection.drivers.sync import SyncDriver
 from barnabas.connection.flow import result_of, settle

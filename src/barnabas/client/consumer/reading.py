@@ -22,7 +22,7 @@ from barnabas.records.consumer_record import AnyRecord
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["CHUNK", "Pace", "ReadingBase"]
+__all__ = ["CHUNK", "Ended", "Pace", "ReadingBase"]
 
 T = TypeVar("T")
 
@@ -62,6 +62,10 @@ class Pace:
 
 
 _count = number(1, INT64_MAX)
+
+
+class Ended(Exception):
+    """The consumer was closed: an iteration is at its end."""
 
 
 class ReadingBase(ConsumerBase):

@@ -13,7 +13,7 @@ from operator import length_hint
 from typing import Any, Final, TypeVar
 
 from barnabas.client.consumer.delivered_records import DecodedRecords
-from barnabas.client.consumer.reading import CHUNK, Pace, ReadingBase
+from barnabas.client.consumer.reading import CHUNK, Ended, Pace, ReadingBase
 from barnabas.client.consumer.rebalance_listener import RebalanceEvent
 from barnabas.client.fetch.completed_fetch import CompletedFetch
 from barnabas.client.offset_messages import OffsetAndMetadata
@@ -24,7 +24,7 @@ from barnabas.errors import ClientClosed, UsageError
 from barnabas.records.consumer_record import AnyRecord
 from barnabas.types import TopicPartition
 
-__all__ = ["Ended", "ThreadedReading"]
+__all__ = ["ThreadedReading"]
 
 T = TypeVar("T")
 
@@ -246,7 +246,3 @@ class ThreadedReading(ReadingBase):
             driver.close()
             if has_lock:
                 self._reading.release()
-
-
-class Ended(Exception):
-    """The consumer was closed: an iteration is at its end."""
