@@ -5,6 +5,16 @@ from typing import Any
 
 import pytest
 
+from barnabas.client.consumer.rebalance_listener import RebalanceEvent
+from barnabas.client.consumer.standalone_assignment import StandaloneAssignment
+from barnabas.client.consumer.subscription_state import SubscriptionState
+from barnabas.client.fetch.positions import ResetStrategy
+from barnabas.connection.metadata import Metadata
+from barnabas.protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from barnabas.types import TopicPartition
 from simulation.cluster import Cluster
 from simulation.consumer import SimulatedConsumer, virtual_time
@@ -131,12 +141,29 @@ def test_partitions_of_a_deleted_topic_stay_assigned(cluster: Cluster) -> None:
     assert len(listener.events) == before
 
 
-def test_unsubscribe_drops_an_event_that_was_not_delivered(cluster: Cluster) -> None:
+def test_a_subscription_after_unsubscribe_begins_anew(cluster: Cluster) -> None:
     listener = Listener()
     consumer = SimulatedConsumer(cluster, "c", "t", **listener.callbacks())
     read(consumer, 6)
-    consumer.subscribe(["u"])
     consumer.unsubscribe()
     assert consumer.assignment() == set()
     consumer.subscribe(["t"])
     assert read(consumer, 6) == expected(T0, T1)
+
+
+def test_an_event_comes_until_it_is_delivered_or_abandoned() -> None:
+    metadata = Metadata()
+    partition = MetadataResponsePartition(partition_index=0, leader_id=1)
+    metadata.update(MetadataResponse(topics=[MetadataResponseTopic(name="t", partitions=[partition])]), None, 0.0)
+    subscription = SubscriptionState(ResetStrategy("earliest"))
+    subscription.subscribe(["t"])
+    assignment = StandaloneAssignment(metadata, subscription, lambda removed: None)
+    assert not assignment.can_poll
+    assignment.update()
+    event = assignment.poll()
+    assert event == RebalanceEvent("assigned", (T0,))
+    assert assignment.poll() is event, "a poll was interrupted before the listener got the event"
+    subscription.unsubscribe()
+    assignment.abandon()
+    assert not assignment.can_poll
+    assert assignment.poll() is None

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
 
 from barnabas.client.consumer.assignors import Assignor, CooperativeStickyAssignor, LastAssignment, Member, members_of
 from barnabas.client.consumer.group.consumer_protocol import Subscription, encode_assignment, encode_subscription
@@ -17,6 +16,7 @@ from barnabas.errors import (
     UnknownTopicOrPartition,
     UsageError,
 )
+from barnabas.protocol.messages.join_group import JoinGroupResponseMember
 from barnabas.types import TopicPartition
 
 __all__ = ["LeaderAssignment"]
@@ -74,7 +74,9 @@ class LeaderAssignment:
 
     # --- leading ----------------------------------------------------------------------------------------------------
 
-    def on_leader_elected(self, protocol: str, members: Sequence[Any], skip: bool, done: OnAssigned) -> None:
+    def on_leader_elected(
+        self, protocol: str, members: Sequence[JoinGroupResponseMember], skip: bool, done: OnAssigned
+    ) -> None:
         subscribed = members_of(members)
         topics = {topic for member in subscribed for topic in member.topics}
         self._members_topics |= topics - set(self._topics())

@@ -37,7 +37,7 @@ from barnabas.errors import (
     UnknownMemberId,
     error_for,
 )
-from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from barnabas.protocol.messages.sync_group import SyncGroupResponse
 
 __all__ = ["MemberCallbacks", "Membership"]
@@ -60,7 +60,9 @@ class MemberCallbacks(Protocol):
     def owns_nothing(self) -> bool:
         """Whether this member has no partitions to give up."""
 
-    def on_leader_elected(self, protocol: str, members: Sequence[Any], skip: bool, done: OnAssigned) -> None:
+    def on_leader_elected(
+        self, protocol: str, members: Sequence[JoinGroupResponseMember], skip: bool, done: OnAssigned
+    ) -> None:
         """Assigns the partitions to the members and calls `done`, perhaps later. With `skip` the members keep their
         assignments, and this member only watches the topics that they depend on."""
 
