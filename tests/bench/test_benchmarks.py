@@ -1,4 +1,4 @@
-"""What the benchmark table says of its figures, and the requests that it sends itself."""
+"""The table of the benchmarks, and the requests that they send themselves."""
 
 import os
 import struct

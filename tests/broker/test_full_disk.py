@@ -223,7 +223,7 @@ def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
 
 
 def barnabas(served: Served, *words: str) -> str:
-    """What a command says that must succeed."""
+    """Returns the output of a command that must succeed."""
     command = [sys.executable, "-m", "barnabas", *words, "-b", f"{served.address[0]}:{served.address[1]}"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -1,4 +1,4 @@
-"""What a new user sees whose command does not reach a broker: one line with address, stage, reason and way out."""
+"""The error of a command that does not reach a broker: one line with address, stage, reason and remedy."""
 
 import contextlib
 import json

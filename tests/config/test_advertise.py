@@ -1,4 +1,4 @@
-"""What address a client is told."""
+"""The address that a client gets."""
 
 from pathlib import Path
 

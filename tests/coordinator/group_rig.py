@@ -56,7 +56,7 @@ class VirtualScheduler:
         self.now = end
 
     def next_due(self) -> float:
-        """When the next timer goes off; infinity if there is none."""
+        """The time of the next timer; infinity if there is none."""
         while self._timers and self._timers[0][3][0]:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else float("inf")

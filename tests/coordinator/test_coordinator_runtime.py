@@ -148,7 +148,7 @@ def broken(*_: object) -> CoordinatorResult[int, int]:
 
 
 def test_a_bug_in_an_operation_is_told_too(world: World) -> None:
-    """Who asked may be a callback that nobody would hear of otherwise."""
+    """The caller may be a callback whose error would otherwise be lost."""
     assert world.run(broken).value.message == "RuntimeError: a bug"
     assert world.add(1).value == 1
 

@@ -6,7 +6,7 @@ from barnabas.coordinator.responses import each
 
 
 def test_many_items_are_started_over_several_turns() -> None:
-    """Whoever asks for many groups does not hold up everybody else."""
+    """A request for many groups does not hold up the others."""
     started: list[int] = []
     turns: list[Callable[[], None]] = []
     finished: list[list[int]] = []

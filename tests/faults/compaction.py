@@ -37,7 +37,8 @@ CONFIG = {
 
 @dataclass(slots=True)
 class Key:
-    """What is known of a key: how much was sent, what was acknowledged where, which of it deleted the key."""
+    """The history of a key: the number of records sent, those acknowledged with their offsets, and those that deleted
+    the key."""
 
     sent: int = 0
     acknowledged: int = -1

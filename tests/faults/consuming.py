@@ -108,7 +108,7 @@ class ConsumerTest:
         return report
 
     def _plan(self, rng: random.Random, report: RoundReport) -> list[tuple[float, Callable[[], None]]]:
-        """What is done to whom, by the moment in seconds from the round's beginning."""
+        """Returns the faults of a round, each with its time in seconds from the round's beginning."""
         deeds: list[tuple[float, str, Callable[[], None]]] = []
         if rng.random() < 0.7:
             down = rng.uniform(0.05, 1.5)

@@ -34,7 +34,7 @@ SESSION_MS = 10_000
 REASONS = re.compile(
     r"joining the group|the group is rebalancing|\d+ partitions are given up|the assignment does not fit"
 )
-"""What may be said; anything else is a rebalance that nobody can explain."""
+"""The expected reasons; any other is a rebalance without an explanation."""
 
 
 @dataclass(slots=True)
@@ -191,7 +191,7 @@ class MembersTest:
         self._members.append(Member(self, f"{group}-{self._joined}", group, GROUPS[group]))
 
     def _unsettled(self) -> list[str]:
-        """What keeps the groups from being at rest."""
+        """Returns the reasons why the groups are not stable."""
         found = []
         with self.lock:
             for group in GROUPS:

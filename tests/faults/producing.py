@@ -112,7 +112,7 @@ class ProducerTest:
         return f"{self._records} records and {self._transactions} transactions, each once; killed: {kills or 'nobody'}"
 
     def _plan(self, rng: random.Random, report: RoundReport) -> list[tuple[float, Callable[[], None]]]:
-        """What is done to whom, by the moment in seconds from the round's beginning."""
+        """Returns the faults of a round, each with its time in seconds from the round's beginning."""
         deeds: list[tuple[float, str, Callable[[], None]]] = []
         if rng.random() < 0.8:
             down = rng.uniform(0.05, 0.9)

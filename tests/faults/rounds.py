@@ -9,7 +9,7 @@ FULL_CHECK_EVERY = 50
 
 
 class Report(Protocol):
-    """What a round did, as a line to print, and what it found."""
+    """The report of a round: a line to print, and the failures that it found."""
 
     failures: list[str]
 
@@ -30,7 +30,7 @@ class FaultTest(Protocol):
         """Ends what lives from round to round; the broker is the caller's."""
 
     def summary(self) -> str:
-        """What the whole run showed."""
+        """Returns the summary of the whole run."""
 
 
 def run(test: FaultTest, first: int, rounds: int, replay: str, say: Callable[[str], None]) -> int:

@@ -138,7 +138,7 @@ class TransactionTest:
         )
 
     def _plan(self, rng: random.Random, report: RoundReport) -> list[tuple[float, Callable[[], None]]]:
-        """What is done to whom, by the moment in seconds from the round's beginning."""
+        """Returns the faults of a round, each with its time in seconds from the round's beginning."""
         deeds: list[tuple[float, str, Callable[[], None]]] = []
         if rng.random() < 0.7 and not self._spare_broker:
             down = rng.uniform(0.05, 0.9)
@@ -226,7 +226,7 @@ class TransactionTest:
         ]
 
     def _check_input(self) -> list[str]:
-        """What the feeder has committed is there, and nothing that it aborted."""
+        """Checks that the log has all records that the feeder committed, and none that it aborted."""
         failures = self._check_nothing_is_open([INPUT])
         for partition, fed in self._feeder.committed.items():
             found, expected = self._new_values(INPUT, partition), fed[self._copied[partition] :]
@@ -280,7 +280,7 @@ class TransactionTest:
 
 
 def _difference(found: list[bytes], expected: list[bytes]) -> str:
-    """Where two lists part, and what that means for a reader."""
+    """Describes the first difference of two lists, and its meaning for a reader."""
     lost, doubled = [value for value in expected if value not in found], len(found) - len(set(found))
     strange = [value for value in found if value not in expected]
     at = next((i for i, pair in enumerate(zip(found, expected)) if pair[0] != pair[1]), min(len(found), len(expected)))

@@ -27,7 +27,8 @@ Stream = tuple[str, int]  # producer's name and partition: one ordered sequence 
 
 @dataclass(slots=True)
 class Promises:
-    """What producers were told: per stream how many were sent, and the offset of each acknowledged record."""
+    """The acknowledgements of producers: for each stream the number of records sent, and the offset of each
+    acknowledged one."""
 
     sent: dict[Stream, int] = field(default_factory=lambda: defaultdict(int))
     acknowledged: dict[Stream, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))

@@ -1,4 +1,5 @@
-"""What the tests of the log share: a clock set by hand, a disk that fails on demand, batches and logs in a line."""
+"""The shared parts of the tests of the log: a clock set by hand, a disk that fails on demand, batches and logs in a
+line."""
 
 import errno
 import os
@@ -158,7 +159,7 @@ class Rig:
     def guard(
         self, log: UnifiedLog, batch: ValidatedBatch, *, starts_at_zero: bool = False
     ) -> VerificationGuard | None:
-        """What lets a transactional batch in, as if its coordinator had been asked."""
+        """Returns the guard for a transactional batch, as if its coordinator had been asked."""
         if not batch.header.is_transactional:
             return None
         return log.begin_verification(Sender.of(batch.header), starts_at_zero=starts_at_zero)

@@ -25,7 +25,7 @@ needs_kafka = pytest.mark.skipif(
 
 
 WRITTEN_MS = 1_795_242_640_780
-"""When Kafka wrote the last batch, which is when the file was changed for the last time."""
+"""The time at which Kafka wrote the last batch: the file's last change."""
 
 
 @pytest.fixture

@@ -149,7 +149,7 @@ def test_a_flush_in_another_thread_is_void_after_a_cut(rig) -> None:
 
 
 def test_a_flush_that_overtakes_another_syncs_the_names_of_new_files_itself(rig, monkeypatch) -> None:
-    """What durability=fsync acknowledges must not be in a file whose name only a later sync makes last."""
+    """A batch that durability=fsync acknowledges must not be in a file whose name only a later sync makes durable."""
     log = rig.log(segment_bytes=300)
     log.flush()
     while len(log.segments) < 2:

@@ -129,7 +129,7 @@ class Producer:
 
 
 class Script:
-    """What happens to one log in three lives of its broker."""
+    """Runs one log through three lives of its broker."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -139,7 +139,7 @@ class Script:
         self.sent: set[bytes] = set()
         self.acknowledged: dict[bytes, int] = {}
         self.promised: dict[bytes, int] = {}
-        """What a flush or a clean shutdown has brought to the device."""
+        """The records that a flush or a clean shutdown has brought to the device."""
         self.committed: set[bytes] = set()
         self.aborted: set[bytes] = set()
         self.plain = Producer(self, -1)
@@ -207,7 +207,7 @@ class Script:
             self.note_promises()
 
     def note_promises(self) -> None:
-        """What is below the recovery point has been checkpointed as being on the device."""
+        """The checkpoint declares all records below the recovery point to be on the device."""
         with contextlib.suppress(OSError):
             self.manager.checkpoint_recovery_points()
             log = self.log_if_any()
@@ -411,7 +411,7 @@ def test_a_disk_that_works_keeps_everything(root: Path, ending: str) -> None:
 
 @pytest.mark.parametrize("names_last", [False, True])
 def test_a_clean_shutdown_survives_a_power_loss(root: Path, names_last: bool) -> None:
-    """Whatever is trusted then without a look at it, the index of the aborted transactions above all, was synced."""
+    """Files that a start trusts without verification, above all the index of aborted transactions, were synced."""
     with script(root / "log") as running:
         running.first_life()
         running.boot = "boot-2"

@@ -1,4 +1,4 @@
-"""What a log does between opening and closing."""
+"""The work of a log between opening and closing."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Who is waited for and who is not: half-closed clients, stalled readers, the end of those who were parked."""
+"""Half-closed clients, stalled readers, and the end of connections with parked requests."""
 
 import asyncio
 import contextlib

@@ -207,7 +207,7 @@ class ConsumerMachine(RuleBasedStateMachine):
 
     @rule(timeout=st.sampled_from([0.0, 0.1, 2.0]), times=st.integers(1, 6), stays=st.booleans())
     def poll(self, timeout: float, times: int, stays: bool) -> None:
-        """Who `stays` with what it got does so for longer than auto.commit.interval.ms."""
+        """A consumer that `stays` keeps its records for longer than auto.commit.interval.ms before the next poll."""
         for _ in range(times):
             for name in self.rng.sample(sorted(self.applications), len(self.applications)):
                 self.applications[name].poll(timeout)
@@ -328,7 +328,7 @@ TestConsumers.settings = settings(max_examples=30, stateful_step_count=50, deadl
 
 @pytest.mark.parametrize("seed", range(6))
 def test_commits_in_the_middle_of_an_iteration_or_a_poll(seed: int) -> None:
-    """Who stays with what it got for longer than auto.commit.interval.ms, time and again: steps that the model finds
+    """A consumer keeps its records for longer than auto.commit.interval.ms, time and again: steps that the model finds
     itself, but not in each of its runs."""
     machine = ConsumerMachine()
     machine.begin(assignor="range", isolation_level="read_uncommitted", auto_commit=True, seed=seed)

@@ -27,7 +27,7 @@ VERSION = 12
 
 
 class Known(NamedTuple):
-    """What a client has been told of a partition."""
+    """A client's knowledge of a partition."""
 
     error_code: int
     high_watermark: int

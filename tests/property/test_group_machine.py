@@ -107,7 +107,7 @@ class GroupMachine(RuleBasedStateMachine):
             self._heartbeat(client)
 
     def _assignments(self, client: Client) -> dict[str, bytes]:
-        """What the leader gives to whom; nothing for followers."""
+        """The assignments of a leader by member; nothing for followers."""
         joined = client.joined
         if joined.leader != joined.member_id:
             return {}
@@ -330,7 +330,7 @@ class GroupMachine(RuleBasedStateMachine):
         assert self.rig.scheduler.pending() <= members + 2
 
     def teardown(self) -> None:
-        """When the clients stop, the group comes to rest."""
+        """The group is empty or gone in the end, after all clients have stopped."""
         self.rig.log.fail = None
         for _ in range(30):
             self.rig.advance(REBALANCE_S + SESSION_S)

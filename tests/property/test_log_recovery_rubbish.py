@@ -1,4 +1,4 @@
-"""Whatever is done to a log's files, opening it ends in a log that works or in one line that says why not."""
+"""After any damage to a log's files, opening it ends in a working log or in one line with the reason."""
 
 import shutil
 import tempfile

@@ -371,7 +371,7 @@ class TransactionLog(RuleBasedStateMachine):
 
 
 def consume(data: bytes, offset: int, aborted: list[tuple[int, int]]) -> tuple[list[bytes], int]:
-    """What Kafka's consumer delivers of a fetch, and where it goes on."""
+    """Returns the records that Kafka's consumer delivers of a fetch, and its next offset."""
     coming = sorted(aborted, key=lambda pair: pair[1])
     skipped: set[int] = set()
     values: list[bytes] = []

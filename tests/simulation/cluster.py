@@ -39,9 +39,9 @@ from simulation.transaction_coordinator import TransactionCoordinator
 Handler = Callable[[ReceivedRequest], Any]
 
 SILENT: Final = object()
-"""What a handler returns for a request that is never answered, nor what comes after it on the connection."""
+"""A handler's result for a request without a response; later requests of the connection get none either."""
 LATER: Final = object()
-"""What a handler returns for a request that `Cluster.reply` answers later."""
+"""A handler's result for a request that `Cluster.reply` answers later."""
 
 # Faults: what becomes of a request instead. A number is an error code for all that it asks for.
 CUT: Final = "cut"

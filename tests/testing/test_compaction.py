@@ -179,7 +179,7 @@ IDS = ("orders", "payments", "parcels")
 
 
 def transactions(broker: Broker) -> dict[str, Any]:
-    """What the coordinator knows of each transactional id; nothing while it loads."""
+    """Returns the coordinator's state of each transactional id; nothing while it loads."""
 
     def look() -> dict[str, Any]:
         shard = server_of(broker).transactions.runtime.peek(0)

@@ -142,7 +142,7 @@ def test_a_connection_cut_before_a_produce_had_its_effect(broker: Broker) -> Non
 
 @pytest.mark.parametrize(("idempotent", "copies"), [(False, 2), (True, 1)])
 def test_a_connection_cut_after_a_produce_had_its_effect(broker: Broker, idempotent: bool, copies: int) -> None:
-    """What idempotence is for: the answer is lost, the record is not."""
+    """The response is lost, the record is not; with idempotence the retry does not repeat it."""
     broker.faults.disconnect("PRODUCE", after=True)
     assert deliver(producer(broker, **{"enable.idempotence": idempotent})) is None
     assert broker.end_offsets("t") == [copies]

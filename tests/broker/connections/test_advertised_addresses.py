@@ -1,4 +1,4 @@
-"""What clients are told of where the broker is, over real connections from several addresses of this machine."""
+"""The broker addresses that clients get, over real connections from several addresses of this machine."""
 
 import logging
 import socket
@@ -17,8 +17,8 @@ from barnabas.testing import Broker
 from broker.wire import Wire
 
 
-def told(broker: Broker, at: str, *, from_address: str | None = None) -> tuple[str, int]:
-    """What a client hears that connects to the broker at one of its addresses."""
+def advertised_to(broker: Broker, at: str, *, from_address: str | None = None) -> tuple[str, int]:
+    """Returns the address that a client gets which connects to the broker at one of its addresses."""
     port = int(broker.bootstrap_servers.rpartition(":")[2])
     with Wire((at, port)) as wire:
         if from_address is not None:
@@ -39,7 +39,7 @@ def port_of(broker: Broker) -> int:
 def test_a_client_is_told_the_address_that_its_connection_arrived_on() -> None:
     with Broker(host="0.0.0.0") as broker:
         for address in ("127.0.0.1", "127.0.0.2", "127.1.2.3"):
-            assert told(broker, address) == (address, port_of(broker))
+            assert advertised_to(broker, address) == (address, port_of(broker))
 
 
 @pytest.mark.parametrize(
@@ -65,15 +65,15 @@ def test_the_ready_line_and_file_name_an_address_to_connect_to(tmp_path: Path, l
 def test_clients_of_a_network_are_told_what_their_rule_says() -> None:
     settings = {"advertise": "127.0.0.8/30=outside.example:19092,127.0.0.16/32=inside.example,auto"}
     with Broker(host="0.0.0.0", settings=settings) as broker:
-        assert told(broker, "127.0.0.1", from_address="127.0.0.9") == ("outside.example", 19092)
-        assert told(broker, "127.0.0.1", from_address="127.0.0.16") == ("inside.example", port_of(broker))
-        assert told(broker, "127.0.0.1", from_address="127.0.0.20") == ("127.0.0.1", port_of(broker))
+        assert advertised_to(broker, "127.0.0.1", from_address="127.0.0.9") == ("outside.example", 19092)
+        assert advertised_to(broker, "127.0.0.1", from_address="127.0.0.16") == ("inside.example", port_of(broker))
+        assert advertised_to(broker, "127.0.0.1", from_address="127.0.0.20") == ("127.0.0.1", port_of(broker))
 
 
 def test_advertised_listeners_come_before_the_rules() -> None:
     settings = {"advertised.listeners": "PLAINTEXT://kafka.example:7777", "advertise": "127.0.0.0/8=other"}
     with Broker(settings=settings) as broker:
-        assert told(broker, "127.0.0.1") == ("kafka.example", 7777)
+        assert advertised_to(broker, "127.0.0.1") == ("kafka.example", 7777)
 
 
 def test_names_that_lead_back_here_are_no_problem() -> None:

@@ -54,7 +54,7 @@ def dns(monkeypatch: pytest.MonkeyPatch) -> Dns:
 
 
 class Applied:
-    """What the acceptor is told, and a way to wait for it."""
+    """Records the limits that the acceptor gets, and waits for them."""
 
     def __init__(self) -> None:
         self.limits: list[ConnectionLimits] = []

@@ -25,7 +25,7 @@ from broker.wire import Wire
 
 
 class Outcome:
-    """What became of the records of an idempotent producer."""
+    """The outcome of an idempotent producer's records."""
 
     def __init__(self, address: tuple[str, int], partitions: int) -> None:
         confluent_kafka = pytest.importorskip("confluent_kafka")

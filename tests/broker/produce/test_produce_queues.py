@@ -187,7 +187,7 @@ class TestTheGuard:
         assert rig.values() == [b"v0", b"v1", b"v2"]
 
     def test_a_refused_transaction_does_not_keep_the_next_one_out(self, rig: ProduceRig) -> None:
-        """What was refused for good never comes again: the next transaction may begin behind it."""
+        """A producer never repeats a batch that was refused for good: the next transaction may begin after it."""
         refused = rig.send({0: rig.batch(0), 1: rig.batch(0)}, 11)
         rig.coordinator.last.refuse(TransactionAbortable("not yours"), 0)
         assert refused.errors == ["TransactionAbortable", ""]
@@ -329,4 +329,4 @@ def test_the_answer_waits_for_the_commit_too(rig: ProduceRig) -> None:
 
 
 async def _turn() -> None:
-    """What was due runs."""
+    """Lets the callbacks run that are due."""

@@ -355,7 +355,8 @@ def test_others_are_served_while_a_long_answer_is_made(
 def test_a_connection_begins_no_other_answer_before_its_long_one_is_made(
     broker: Broker, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever pipelines hundreds of such requests would have a piece of each answer held, beside all bounds."""
+    """Without a bound a client that pipelines hundreds of such requests would make the broker hold a piece of each
+    response."""
     turns = Loop()
     monkeypatch.setattr("barnabas.network.time_slicing.SLICE_S", 0.0)
     monkeypatch.setattr("barnabas.network.time_slicing.TURN_S", 0.0)
@@ -378,7 +379,8 @@ def test_a_connection_begins_no_other_answer_before_its_long_one_is_made(
 def test_a_connection_has_one_request_about_many_groups_in_work(
     broker: Broker, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever pipelines hundreds of them would have the results of all held until the last piece of each."""
+    """Without a bound a client that pipelines hundreds of them would make the broker hold all results until the last
+    piece of each."""
     wire.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
     server = server_of(broker)
     pieces: list[Callable[[], None]] = []

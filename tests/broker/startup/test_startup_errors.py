@@ -1,4 +1,5 @@
-"""What an operator sees of mistakes: one line that names the thing, the rule and the way out; no traceback; not 0.
+"""An operator's mistakes end in one line that names the setting, the rule and the remedy, without a traceback and not
+with 0.
 
 Everything goes through `barnabas serve`, as a process.
 """
@@ -199,7 +200,7 @@ def test_a_ready_file_without_a_directory(tmp_path: Path) -> None:
 
 
 def restarted(data: Path) -> list[bytes | None]:
-    """What is there after a start."""
+    """Returns the values of the records that exist after a start."""
     with Broker(data_dir=data) as broker:
         return [record.value for record in broker.records("t")]
 

@@ -1,4 +1,4 @@
-"""What Admin can do, as commands: the cluster, brokers, log directories, offsets, records, leaders, members."""
+"""The operations of Admin as commands: the cluster, brokers, log directories, offsets, records, leaders, members."""
 
 import json
 import signal

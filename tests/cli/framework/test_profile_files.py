@@ -11,7 +11,7 @@ from cli.conftest import run_barnabas
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where profiles are looked for; there are dev and prod."""
+    """The directory of profiles, with dev and prod."""
     for variable in ("BARNABAS_BOOTSTRAP", "BARNABAS_CLIENT_CONFIG", "BARNABAS_PROFILE"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

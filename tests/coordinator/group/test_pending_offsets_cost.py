@@ -1,4 +1,4 @@
-"""What clients ask of a group costs the same however many producers have open transactions on its partition."""
+"""Requests about a group cost the same with any number of producers with open transactions on its partition."""
 
 import gc
 import sys

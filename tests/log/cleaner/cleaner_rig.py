@@ -185,7 +185,7 @@ class CleanerRig:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def batches(self, start: int | None = None, end: int | None = None) -> list[tuple[BatchHeader, bytes]]:
-        """What a fetch from `start` would bring, one after the other, up to the mark."""
+        """Returns the batches that fetches from `start` on return one after the other, up to the mark."""
         log = self.log
         found: list[tuple[BatchHeader, bytes]] = []
         offset = log.log_start_offset if start is None else start

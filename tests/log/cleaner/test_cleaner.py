@@ -1,4 +1,4 @@
-"""What a cleaning leaves of a log, batch by batch. Each test runs on the compiled kernels and on their source."""
+"""The batches that a cleaning leaves of a log. Each test runs on the compiled kernels and on their source."""
 
 import os
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def uncleanable(rig: CleanerRig) -> str:
 
 
 def test_a_log_whose_abort_index_lacks_an_entry_is_not_cleaned(rig: CleanerRig) -> None:
-    """What was aborted would take the place of what was committed."""
+    """An aborted record must not replace a committed one."""
     options = {"producer_id": 11, "producer_epoch": 0, "transactional": True}
     rig.put(("a", "committed"))
     rig.put(("a", "aborted"), base_sequence=0, **options)

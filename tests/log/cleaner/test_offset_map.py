@@ -59,7 +59,7 @@ def test_many_keys(kernels: Kernels) -> None:
 
 
 def test_another_map_hashes_otherwise(kernels: Kernels) -> None:
-    """Whoever chooses keys does not know where they end up."""
+    """A client that chooses keys cannot predict their slots."""
     maps = [kernels[0].OffsetMap(1000, 900, 0) for _ in range(2)]
     first, second = (m._hash(b"key", 0, 3) for m in maps)
     assert first != second

@@ -14,7 +14,7 @@ from barnabas.log.directories.disk import Disk
 from log.cleaner.cleaner_rig import TP, CleanerRig, Seen, latest
 
 CALLS = ("open", "write", "writev", "fsync", "rename", "utime", "unlink", "replace")
-"""What changes files; a kill comes in front of one of them."""
+"""The calls that change files; a kill comes before one of them."""
 
 MakeRig = Callable[..., CleanerRig]
 

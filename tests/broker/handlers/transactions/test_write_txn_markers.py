@@ -185,7 +185,7 @@ def test_a_bug_at_one_partition_leaves_none_of_the_others_undecided(
 
 
 async def _turn() -> None:
-    """What was due runs."""
+    """Lets the callbacks run that are due."""
 
 
 def test_a_marker_that_is_not_committed_in_time_is_told_so(broker: Broker) -> None:
