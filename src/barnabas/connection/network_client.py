@@ -287,7 +287,7 @@ class NetworkClient:
     # --- time and connections ---------------------------------------------------------------------------------------
 
     def backoff_s(self, failures: int) -> float:
-        """Returns the pause after so many failures in a row, with jitter; 0 after none."""
+        """Returns the pause after this number of failures in a row, with jitter; 0 after none."""
         settings = self.settings
         return exponential_backoff(failures, settings.retry_backoff_s, settings.retry_backoff_max_s, self._rng)
 

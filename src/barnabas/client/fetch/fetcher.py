@@ -201,7 +201,7 @@ class Fetcher:
 
     def follow_leaders(self) -> None:
         """Takes over the leaders of new metadata; positions are validated with leaders that changed. Brokers before 2.3
-        do not answer OffsetsForLeaderEpoch, and who validates takes care of that."""
+        do not answer OffsetsForLeaderEpoch, which the sender of that request handles."""
         for topic_partition in self._partitions.assigned():
             leader, known = self._metadata.leader(topic_partition), self._metadata.partition(topic_partition)
             state = self._partitions.get(topic_partition)

@@ -219,7 +219,7 @@ class Channel:
                 else:
                     batch = list(out) if len(out) <= BUFFERS_MAX else [out[i] for i in range(BUFFERS_MAX)]
                     sent = sock.sendmsg(batch)
-                while out:  # an empty buffer is written with what comes before it, or by itself
+                while out:  # an empty buffer is written with the buffer before it, or alone
                     size = len(out[0])
                     if size > sent:
                         out[0] = memoryview(out[0])[sent:]

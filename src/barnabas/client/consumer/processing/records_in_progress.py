@@ -12,7 +12,7 @@ from barnabas.types import TopicPartition
 __all__ = ["RecordsInProgress"]
 
 BEHIND_GAPS: Final = 10
-"""The number of records that may be done behind a slow one, as a multiple of those that may wait."""
+"""The most records that may be done behind a slow one, as a multiple of the records that may wait."""
 
 
 class RecordsInProgress:
