@@ -1,13 +1,14 @@
 """The sources of compiled modules as modules of their own: both forms are tested beside each other."""
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
 import barnabas
-from barnabas.records.compiled import record_walk
+from barnabas.records.compiled import batch_filter, offset_map, record_walk
 
-__all__ = ["source_of"]
+__all__ = ["cleaner_sources", "source_of"]
 
 
 def source_of(module: ModuleType) -> ModuleType:
@@ -20,6 +21,16 @@ def source_of(module: ModuleType) -> ModuleType:
     source = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(source)
     return source
+
+
+def cleaner_sources() -> tuple[ModuleType, ModuleType]:
+    """Returns the sources of offset map and batch filter, the second using the first."""
+    plain_map = source_of(offset_map)
+    sys.modules[offset_map.__name__] = plain_map
+    try:
+        return plain_map, source_of(batch_filter)
+    finally:
+        sys.modules[offset_map.__name__] = offset_map
 
 
 RECORD_WALK = source_of(record_walk)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import barnabas
-from barnabas.records.compiled import bulk_rows
+from barnabas.records.compiled.record_walk import is_compiled
 
 HERE = Path(__file__).parent
 
 
-@pytest.mark.skipif(not bulk_rows.is_compiled(), reason="all tests run on plain Python here")
+@pytest.mark.skipif(not is_compiled(), reason="all tests run on plain Python here")
 def test_the_clients_without_their_compiled_modules(tmp_path: Path) -> None:
     shutil.copytree(
         Path(barnabas.__file__).parent, tmp_path / "barnabas", ignore=shutil.ignore_patterns("*.so", "__pycache__")

@@ -68,6 +68,7 @@ from barnabas.records.batch import (
 )
 from barnabas.records.checksum import crc32c
 from barnabas.records.compiled import record_walk
+from barnabas.records.compiled.mypyc_types import I64_MAX, I64_MIN
 from barnabas.records.compression import (
     CODECS,
     GZIP,
@@ -105,8 +106,6 @@ _AT_ONCE_RECODED_BYTES_MAX: Final = 1 << 15
 _PAUSE_S: Final = 0.0002
 """Long enough for another thread to take the interpreter lock."""
 
-_I64_MIN: Final = -(2**63)
-_I64_MAX: Final = 2**63 - 1
 _LENGTH_MIN_ANY_MAGIC: Final = 14
 _SIZE_UP_TO_MAGIC: Final = 17
 _HEADER: Final = Struct(">qiibIhiqqqhii")
@@ -305,12 +304,12 @@ def _check_records(
     """Checks the records and returns the max_timestamp that the batch's header must have."""
     base = header[7]
     append_time = header[5] & LOG_APPEND_TIME_FLAG
-    low, high = _I64_MIN, _I64_MAX
+    low, high = I64_MIN, I64_MAX
     if not policy.log_append_time:
         low = max(low, max(low, now_ms - policy.timestamp_before_max_ms) - base)
         high = min(high, min(high, now_ms + policy.timestamp_after_max_ms) - base)
-        if low > _I64_MAX or high < _I64_MIN:  # the base timestamp is out of bounds, and no delta corrects that
-            low, high = _I64_MAX, _I64_MIN
+        if low > I64_MAX or high < I64_MIN:  # the base timestamp is out of bounds, and no delta corrects that
+            low, high = I64_MAX, I64_MIN
     refused: list[tuple[int, int, int, int]] = []
     keyed = policy.compacted
     try:

@@ -6,6 +6,7 @@ import pytest
 
 from barnabas.client.fetch import columns, record_batch
 from barnabas.records.compiled import consumer_records, record_columns
+from barnabas.records.compiled.record_walk import is_compiled
 
 from .source_kernels import SOURCE_COLUMNS, SOURCE_CONSUMER
 
@@ -16,7 +17,7 @@ CONSUMER_NAMES = ("RecordCursor", "RecordOrigin")
 def consumer_kernels(request: pytest.FixtureRequest) -> Iterator[str]:
     """The kernels that `record_batch` and `columns` use."""
     compiled = request.param == "compiled"
-    if compiled and not (consumer_records.is_compiled() and record_columns.is_compiled()):
+    if compiled and not is_compiled():
         pytest.skip("the kernels are not compiled here")
     for name in CONSUMER_NAMES:
         setattr(record_batch, name, getattr(consumer_records if compiled else SOURCE_CONSUMER, name))

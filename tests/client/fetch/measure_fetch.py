@@ -14,7 +14,7 @@ from typing import Any
 from barnabas.client.fetch import columns, record_batch
 from barnabas.client.fetch.completed_fetch import CompletedFetch
 from barnabas.records.builder import BatchBuilder
-from barnabas.records.compiled import consumer_records
+from barnabas.records.compiled.record_walk import is_compiled
 from barnabas.types import TopicPartition
 
 COUNT = 9_000
@@ -88,7 +88,7 @@ def main() -> None:
         columns.RecordColumns = source_kernels.SOURCE_COLUMNS.RecordColumns  # type: ignore[misc]
         print("kernels: plain Python")
     else:
-        print(f"kernels: {'compiled' if consumer_records.is_compiled() else 'plain Python'}")
+        print(f"kernels: {'compiled' if is_compiled() else 'plain Python'}")
     cases: list[tuple[str, dict[str, Any]]] = [
         ("100 B", {"size": 100}),
         ("100 B and a key", {"size": 100, "key": True}),

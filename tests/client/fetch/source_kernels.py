@@ -10,7 +10,6 @@ SOURCE_CONSUMER = source_of(consumer_records)
 SOURCE_COLUMNS = source_of(record_columns)
 SOURCE_BULK = source_of(bulk_rows)
 for _module in (SOURCE_CONSUMER, SOURCE_COLUMNS, SOURCE_BULK):
-    for _name in ("_long_varint", "_read_headers", "_signed", "_varint", "_varlong"):
+    for _name in ("_end_of_headers", "_long_varint", "_read_headers", "_signed", "_varint", "_varlong"):
         if hasattr(_module, _name):
             setattr(_module, _name, getattr(RECORD_WALK, _name))
-SOURCE_COLUMNS._end_of_headers = SOURCE_CONSUMER._end_of_headers  # type: ignore[attr-defined]

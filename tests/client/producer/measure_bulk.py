@@ -14,7 +14,7 @@ from librt.threading import Lock
 from barnabas.client.producer.bulk.rows import RowSource, rows_of_lists, rows_of_table
 from barnabas.client.producer.producer_batch import ProducerBatch
 from barnabas.client.producer.record_appender import RecordAppender, TopicInfo
-from barnabas.records.compiled import bulk_rows
+from barnabas.records.compiled.record_walk import is_compiled
 
 COUNT = 100_000
 T0 = 1_700_000_000_000
@@ -102,7 +102,7 @@ def measure(batch_size: int, values: list[bytes], keys: list[bytes]) -> None:
 
 
 def main() -> None:
-    print(f"kernels: {'compiled' if bulk_rows.is_compiled() else 'plain Python'}")
+    print(f"kernels: {'compiled' if is_compiled() else 'plain Python'}")
     rng = random.Random(1)
     values = [rng.randbytes(50).hex().encode() for _ in range(COUNT)]
     keys = [b"user-%06d" % rng.randrange(100_000) for _ in range(COUNT)]

@@ -1,7 +1,6 @@
 """Logs with cleaners; the compaction kernels as they are built and as plain Python."""
 
 import logging
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -12,8 +11,9 @@ import pytest
 from barnabas.log.cleaner import cleaned_segment
 from barnabas.log.cleaner import cleaner as rewrite
 from barnabas.records.compiled import batch_filter, offset_map
+from barnabas.records.compiled.record_walk import is_compiled
 from log.cleaner.cleaner_rig import CleanerRig
-from source_forms import source_of
+from source_forms import cleaner_sources
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -26,26 +26,16 @@ def quiet_cleaner() -> Iterator[None]:
     logger.setLevel(before)
 
 
-def source_kernels() -> tuple[ModuleType, ModuleType]:
-    """Offset map and compaction as plain Python, the one using the other."""
-    plain_map = source_of(offset_map)
-    sys.modules["barnabas.records.compiled.offset_map"] = plain_map
-    try:
-        return plain_map, source_of(batch_filter)
-    finally:
-        sys.modules["barnabas.records.compiled.offset_map"] = offset_map
-
-
 @pytest.fixture(scope="session", params=["compiled", "source"])
 def kernels(request: pytest.FixtureRequest) -> Iterator[tuple[ModuleType, ModuleType]]:
     """(offset_map, batch_filter), which the cleaner uses for as long as the tests of this form run."""
     if request.param == "compiled":
-        if not offset_map.is_compiled():
+        if not is_compiled():
             pytest.skip("the kernels are not compiled here")
         yield offset_map, batch_filter
         return
-    plain_map, plain = source_kernels()
-    assert not plain_map.is_compiled()
+    plain_map, plain = cleaner_sources()
+    assert not plain_map._COMPILED
     before = rewrite.OffsetMap, rewrite.BatchFilter, rewrite.check_crc
     rewrite.OffsetMap, rewrite.BatchFilter, rewrite.check_crc = (  # type: ignore[misc]
         plain_map.OffsetMap,

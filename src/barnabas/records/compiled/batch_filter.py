@@ -5,13 +5,14 @@ The module knows bytes and numbers only. `barnabas.log.cleaner` chooses the logs
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from librt.strings import BytesWriter, read_i64_be, write_i64_be
 
+from barnabas.records.batch import DELETE_HORIZON_FLAG, HEADER_SIZE, LOG_APPEND_TIME_FLAG, MAGIC
 from barnabas.records.checksum import crc32c
+from barnabas.records.compiled.mypyc_types import i64
 from barnabas.records.compiled.offset_map import (
-    HEADER,
     OLD_FORMAT,
     SPECIAL,
     SPECIAL_BITS,
@@ -21,13 +22,8 @@ from barnabas.records.compiled.offset_map import (
     last_offset_of,
 )
 from barnabas.records.compiled.offset_map import check_crc as check_crc
-from barnabas.records.compiled.record_walk import _long_varint, _varlong, _write_varint
+from barnabas.records.compiled.record_walk import _long_varint, _signed, _varlong, _write_varint
 
-if TYPE_CHECKING:  # machine integers when compiled, plain ones when not
-    from mypy_extensions import i64
-
-_LOG_APPEND_TIME: Final = 0x08
-_DELETE_HORIZON: Final = 0x40
 _EMPTY_BITS: Final = 0x38
 """The attributes that an emptied batch keeps: timestamp type, transactional, control."""
 _LOW: Final = 0xFFFFFFFF
@@ -99,8 +95,8 @@ class BatchFilter:
         size: i64 = len(data)
         run: i64 = position
         self.stop = TORN
-        while size - position >= HEADER:
-            if data[position + 16] != 2:
+        while size - position >= HEADER_SIZE:
+            if data[position + 16] != MAGIC:
                 self.stop = OLD_FORMAT
                 break
             length: i64 = batch_size(data, position)
@@ -109,11 +105,11 @@ class BatchFilter:
             if data[position + 22] & SPECIAL_BITS:
                 self.stop = SPECIAL
                 break
-            if not self.stands(data, position, data, position + HEADER, position + length):
+            if not self.stands(data, position, data, position + HEADER_SIZE, position + length):
                 if run < position:
                     self.parts.append(data[run:position])
                 run = position + length
-                self.rewrite(data, position, data, position + HEADER, position + length)
+                self.rewrite(data, position, data, position + HEADER_SIZE, position + length)
             position += length
         if run < position:
             self.parts.append(data if run == 0 and position == size else data[run:position])
@@ -125,14 +121,14 @@ class BatchFilter:
         """Returns whether `stands` reads the records of this batch."""
         if read_i64_be(head, at) > self._latest_offset:
             return False
-        return self._offsets.entries > 0 or head[at + 22] & _DELETE_HORIZON > 0
+        return self._offsets.entries > 0 or head[at + 22] & DELETE_HORIZON_FLAG > 0
 
     def stands(self, head: bytes, at: i64, data: bytes, position: i64, end: i64) -> bool:
         """Returns whether the batch stays unchanged. Its index entries are then made. If not, it must be rewritten."""
         base_offset: i64 = read_i64_be(head, at)
         last_offset: i64 = last_offset_of(head, at)
         count: i64 = read_i64_be(head, at + 53) & _LOW
-        horizon: i64 = read_i64_be(head, at + 27) if head[at + 22] & _DELETE_HORIZON else -1
+        horizon: i64 = read_i64_be(head, at + 27) if head[at + 22] & DELETE_HORIZON_FLAG else -1
         self.records_read += count
         if not self.judges_records(head, at):
             self._keep_all(count)
@@ -153,7 +149,7 @@ class BatchFilter:
         transaction are still there. A marker that is not needed gets a horizon here and is dropped after it. `last`:
         only this batch has its producer's epoch."""
         count: i64 = read_i64_be(head, at + 53) & _LOW
-        horizon: i64 = read_i64_be(head, at + 27) if head[at + 22] & _DELETE_HORIZON else -1
+        horizon: i64 = read_i64_be(head, at + 27) if head[at + 22] & DELETE_HORIZON_FLAG else -1
         self.records_read += count
         self._keep_all(count)
         self._last_of_producer = last
@@ -188,7 +184,7 @@ class BatchFilter:
             self.next_horizon_ms = horizon
 
     def _filter_records(
-        self, data: bytes, position: i64, end: i64, count: i64, base_offset: i64, drops_tombstones: bool
+        self, data: bytes, position: i64, last: i64, count: i64, base_offset: i64, drops_tombstones: bool
     ) -> None:
         out = self._out
         offsets = self._offsets
@@ -199,28 +195,33 @@ class BatchFilter:
         max_delta: i64 = _NO_DELTA
         dropped = False
         index: i64 = 0
-        second: i64
+        key: i64
         while index < count:
             start: i64 = position
+            # begin record_start record {index}
             length: i64 = data[position]
             position += 1
             if length > 127:
-                second = data[position]
+                second: i64 = data[position]
                 if second < 128:
                     length = length & 127 | second << 7
                     position += 1
                 else:
                     length, position = _long_varint(data, position, length)
-            record_end: i64 = position + (length >> 1)
-            if length & 1 or record_end > end:
-                raise ValueError(f"record {index} is longer than its batch")
-            position += 1
-            delta: i64 = data[position]
-            if delta > 127:
-                delta, position = _varlong(data, position)
-            else:
+            end: i64 = position + (length >> 1)
+            if length & 1 or end > last:
+                raise ValueError(f"record {index} has length {_signed(length)}, {last - position} bytes are left")
+            delta: i64 = data[position + 1]  # after the attributes, of which no bit has a meaning yet
+            if delta < 128:
                 delta = delta >> 1 ^ -(delta & 1)
-                position += 1
+                position += 2
+            else:
+                second = data[position + 2]
+                if second < 128:
+                    delta = (delta & 127 | second << 7) >> 1 ^ -(delta & 1)
+                    position += 3
+                else:
+                    delta, position = _varlong(data, position + 1)
             offset: i64 = data[position]
             position += 1
             if offset > 127:
@@ -230,8 +231,10 @@ class BatchFilter:
                     position += 1
                 else:
                     offset, position = _long_varint(data, position, offset)
+            # end record_start
             offset = base_offset + (offset >> 1 ^ -(offset & 1))
-            key: i64 = data[position]
+            # begin varint key
+            key = data[position]
             position += 1
             if key > 127:
                 second = data[position]
@@ -240,12 +243,13 @@ class BatchFilter:
                     position += 1
                 else:
                     key, position = _long_varint(data, position, key)
+            # end varint
             stays = True
             if key & 1:
                 stays = offset > latest
             else:
                 key = key >> 1
-                if position + key >= record_end:
+                if position + key >= end:
                     raise ValueError(f"record {index} has a key of {key} bytes, which is longer than the record")
                 if offset <= latest and offsets._get(data, position, key) > offset:
                     stays = False
@@ -265,13 +269,13 @@ class BatchFilter:
                     out.truncate(0)
                 if run < start:
                     out.write(data[run:start])
-                run = record_end
-            position = record_end
+                run = end
+            position = end
             index += 1
-        if position != end:
-            raise ValueError(f"{end - position} bytes follow the last of {count} records")
-        if dropped and run < end:
-            out.write(data[run:end])
+        if position != last:
+            raise ValueError(f"{last - position} bytes follow the last of {count} records")
+        if dropped and run < last:
+            out.write(data[run:last])
         self._last_of_producer = False
         self._kept = kept
         self._tombstones = tombstones
@@ -313,12 +317,12 @@ class BatchFilter:
         attributes: i64 = head[at + 22]
         base_timestamp: i64 = read_i64_be(head, at + 27)
         max_timestamp: i64 = read_i64_be(head, at + 35)
-        if self._dropped and not attributes & _LOG_APPEND_TIME:
+        if self._dropped and not attributes & LOG_APPEND_TIME_FLAG:
             max_timestamp = base_timestamp + self._max_delta
         if self._sets_horizon:
             base_timestamp = self._delete_horizon_ms
-            attributes |= _DELETE_HORIZON
-        if self._sets_horizon or (self._tombstones and attributes & _DELETE_HORIZON):
+            attributes |= DELETE_HORIZON_FLAG
+        if self._sets_horizon or (self._tombstones and attributes & DELETE_HORIZON_FLAG):
             self._note_horizon(base_timestamp)
         self._append(head, at, attributes, base_timestamp, max_timestamp, self._kept, records)
 

@@ -10,10 +10,9 @@ from typing import Any, Final
 from librt.strings import read_i32_le, read_i64_le
 
 from barnabas.records.compiled.mypyc_types import i64
+from barnabas.records.record import Headers
 
-__all__ = ["BinaryBuffers", "ColumnRows", "ListRows", "Rows", "check_lists", "header_bytes", "is_compiled", "murmur2"]
-
-Headers = tuple[tuple[str, bytes | None], ...]
+__all__ = ["BinaryBuffers", "ColumnRows", "ListRows", "Rows", "check_lists", "header_bytes", "murmur2"]
 
 RECORD_OVERHEAD: Final = 32
 """The most bytes of a record's varints, without headers. Its offset delta fits 32 bits."""
@@ -22,11 +21,6 @@ HEADER_OVERHEAD: Final = 10
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
-
-
-def is_compiled() -> bool:
-    """True when this module runs as machine code."""
-    return not __file__.endswith(".py")
 
 
 def murmur2(data: bytes) -> int:

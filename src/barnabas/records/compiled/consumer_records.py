@@ -7,27 +7,21 @@ batch raise ValueError or IndexError.
 from __future__ import annotations
 
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from barnabas.records.compiled.mypyc_types import mypyc_attr
-from barnabas.records.compiled.record_walk import _long_varint, _read_headers, _signed, _varint, _varlong
-
-if TYPE_CHECKING:  # machine integers when compiled, plain ones when not
-    from mypy_extensions import i64
-
-Headers = tuple[tuple[str, bytes | None], ...]
+from barnabas.records.compiled.mypyc_types import I64_MAX, I64_MIN, i64, mypyc_attr
+from barnabas.records.compiled.record_walk import (
+    _end_of_headers,
+    _long_varint,
+    _read_headers,
+    _signed,
+    _varint,
+    _varlong,
+)
+from barnabas.records.record import Headers
 
 _NO_HEADERS: Final[Headers] = ()
-I64_MIN: Final = -0x8000000000000000
-I64_MAX: Final = 0x7FFFFFFFFFFFFFFF
-
-
-def is_compiled() -> bool:
-    """True when this module runs as machine code."""
-    return not __file__.endswith(".py")
-
-
-_COMPILED: Final = is_compiled()
+_COMPILED: Final = not __file__.endswith(".py")
 
 
 class RecordOrigin:
@@ -198,7 +192,6 @@ class RecordCursor:
     def read(self, out: list[Any], limit: i64) -> None:
         """Reads at most `limit` records and appends them to `out`. Raises ValueError or IndexError at the first broken
         record: the records before it are in `out`, and the next call raises again."""
-        # Nearly all varints have one or two bytes: reading these in place doubles the speed of the uncompiled form.
         data = self._data
         position: i64 = self._position
         last: i64 = self._end
@@ -214,8 +207,6 @@ class RecordCursor:
         if not log_append:  # a timestamp has 64 bits
             lowest -= min(base_timestamp, 0)
             highest -= max(base_timestamp, 0)
-        tight: bool = lowest > -64 or highest < 63
-        """Whether even deltas of one byte may exceed the bounds."""
         origin = self._origin
         compiled = _COMPILED
         new = ConsumerRecord.__new__
@@ -225,37 +216,35 @@ class RecordCursor:
         if limit < 0:
             limit = 0
         stop: i64 = count - limit if count > limit else 0
-        second: i64
+        size: i64
         begin: i64 = position
         try:
             for left in range(count, stop, -1):
                 begin = position
+                # begin record_start a record
                 length: i64 = data[position]
                 position += 1
                 if length > 127:
-                    second = data[position]
+                    second: i64 = data[position]
                     if second < 128:
                         length = length & 127 | second << 7
                         position += 1
                     else:
                         length, position = _long_varint(data, position, length)
                 end: i64 = position + (length >> 1)
-                if end >= last or length & 1 or left == 1:
-                    if length & 1 or end > last:
-                        raise ValueError(f"a record has length {_signed(length)}, {last - position} bytes are left")
-                    if left == 1 and end != last:
-                        raise ValueError(f"{last - end} bytes follow the last record")
+                if length & 1 or end > last:
+                    raise ValueError(f"a record has length {_signed(length)}, {last - position} bytes are left")
                 delta: i64 = data[position + 1]  # after the attributes, of which no bit has a meaning yet
-                if delta > 127:
-                    delta, position = _varlong(data, position + 1)
-                    if delta < lowest or delta > highest:
-                        raise _no_time(delta, base_timestamp)
-                else:
+                if delta < 128:
+                    delta = delta >> 1 ^ -(delta & 1)
                     position += 2
-                    if delta:
-                        delta = -(delta + 1 >> 1) if delta & 1 else delta >> 1
-                        if tight and (delta < lowest or delta > highest):
-                            raise _no_time(delta, base_timestamp)
+                else:
+                    second = data[position + 2]
+                    if second < 128:
+                        delta = (delta & 127 | second << 7) >> 1 ^ -(delta & 1)
+                        position += 3
+                    else:
+                        delta, position = _varlong(data, position + 1)
                 offset: i64 = data[position]
                 position += 1
                 if offset > 127:
@@ -265,6 +254,11 @@ class RecordCursor:
                         position += 1
                     else:
                         offset, position = _long_varint(data, position, offset)
+                # end record_start
+                if left == 1 and end != last:
+                    raise ValueError(f"{last - end} bytes follow the last record")
+                if delta < lowest or delta > highest:
+                    raise _no_time(delta, base_timestamp)
                 if offset & 1:
                     raise ValueError(f"a record has offset {base_offset + _signed(offset)}, beyond its batch")
                 offset = base_offset + (offset >> 1)
@@ -274,32 +268,36 @@ class RecordCursor:
                     position = end
                     continue
                 key: bytes | None = None
-                size: i64 = data[position]
+                # begin varint size
+                size = data[position]
                 position += 1
+                if size > 127:
+                    second = data[position]
+                    if second < 128:
+                        size = size & 127 | second << 7
+                        position += 1
+                    else:
+                        size, position = _long_varint(data, position, size)
+                # end varint
                 if size != 1:
-                    if size > 127:
-                        second = data[position]
-                        if second < 128:
-                            size = size & 127 | second << 7
-                            position += 1
-                        else:
-                            size, position = _long_varint(data, position, size)
                     start: i64 = position
                     position += size >> 1
                     if size & 1 or position > end:
                         raise ValueError(f"the record of offset {offset} has a key of length {_signed(size)}")
                     key = data[start:position]
                 value: bytes | None = None
+                # begin varint size
                 size = data[position]
                 position += 1
+                if size > 127:
+                    second = data[position]
+                    if second < 128:
+                        size = size & 127 | second << 7
+                        position += 1
+                    else:
+                        size, position = _long_varint(data, position, size)
+                # end varint
                 if size != 1:
-                    if size > 127:
-                        second = data[position]
-                        if second < 128:
-                            size = size & 127 | second << 7
-                            position += 1
-                        else:
-                            size, position = _long_varint(data, position, size)
                     start = position
                     position += size >> 1
                     if size & 1 or position > end:
@@ -338,28 +336,3 @@ class RecordCursor:
 
 def _no_time(delta: i64, base_timestamp: i64) -> ValueError:
     return ValueError(f"a record's timestamp is {delta} beyond {base_timestamp}, which takes over 64 bits")
-
-
-def _end_of_headers(data: bytes, position: i64, end: i64) -> i64:
-    """Returns the position after the headers, whose count is at `position`. Raises ValueError if it is beyond `end`."""
-    count: i64
-    length: i64
-    count, position = _varint(data, position)
-    if count < 0:
-        raise ValueError(f"a record has {count} headers")
-    while count > 0 and position < end:
-        length, position = _varint(data, position)
-        if length < 0:
-            raise ValueError(f"a header's key has length {length}")
-        position += length
-        if position >= end:
-            break
-        length, position = _varint(data, position)
-        if length < -1:
-            raise ValueError(f"a header's value has length {length}")
-        if length > 0:
-            position += length
-        count -= 1
-    if count > 0 or position > end:
-        raise ValueError("a record's headers do not fit its length")
-    return position

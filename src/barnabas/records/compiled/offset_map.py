@@ -8,16 +8,15 @@ from __future__ import annotations
 from array import array
 from hashlib import blake2b
 from os import urandom
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from librt.strings import read_i64_be, read_i64_le
 from librt.vecs import vec
 
+from barnabas.records.batch import BATCH_LENGTH_OVERHEAD, CHECKED_POSITION, CRC_POSITION, HEADER_SIZE, MAGIC
 from barnabas.records.checksum import crc32c
+from barnabas.records.compiled.mypyc_types import i64
 from barnabas.records.compiled.record_walk import _long_varint
-
-if TYPE_CHECKING:  # machine integers when compiled, plain ones when not
-    from mypy_extensions import i64
 
 TORN: Final = 0
 """The block ends, or its last batch is cut off."""
@@ -28,9 +27,8 @@ FULL: Final = 2
 OLD_FORMAT: Final = 3
 """The next batch is of message format 0 or 1."""
 
-HEADER: Final = 61
 SPECIAL_BITS: Final = 0x37
-"""The attributes that make a batch SPECIAL."""
+"""The attributes that make a batch SPECIAL: compression, transactional, control."""
 _LOW: Final = 0xFFFFFFFF
 _RELATIVE_BITS: Final = 40
 RELATIVE_MAX: Final = 2**40 - 2
@@ -41,17 +39,13 @@ _KEY_MAX: Final = 256
 _LANES: Final = 3
 _COPY_MAX: Final = 4096
 """The size up to which a copy is cheaper than a memoryview."""
+_COMPILED: Final = not __file__.endswith(".py")
 _MULTIPLIERS: Final = _LANES * (2 + _KEY_MAX // 4)
-
-
-def is_compiled() -> bool:
-    """True when this module runs as machine code."""
-    return not __file__.endswith(".py")
 
 
 def _table(words: int) -> vec[i64]:
     """Returns a table of zeros."""
-    if not is_compiled():
+    if not _COMPILED:
         return cast("vec[i64]", array("q", bytes(8 * words)))
     return vec[i64]([0] * words)
 
@@ -191,8 +185,8 @@ class OffsetMap:
         """
         size: i64 = len(data)
         self.stop = TORN
-        while size - position >= HEADER:
-            if data[position + 16] != 2:
+        while size - position >= HEADER_SIZE:
+            if data[position + 16] != MAGIC:
                 self.stop = OLD_FORMAT
                 break
             length: i64 = batch_size(data, position)
@@ -203,7 +197,7 @@ class OffsetMap:
                 break
             if last_offset_of(data, position) >= self.first_offset:
                 check_crc(data, position)  # a damaged key would delete the records of another one
-            if not self.map_batch(data, position, data, position + HEADER, position + length):
+            if not self.map_batch(data, position, data, position + HEADER_SIZE, position + length):
                 self.stop = FULL
                 break
             position += length
@@ -227,9 +221,13 @@ class OffsetMap:
 
     def _map_records(self, data: bytes, position: i64, end: i64, count: i64, base_offset: i64) -> bool:
         index: i64 = 0
+        length: i64
         second: i64
+        offset: i64
+        key: i64
         while index < count:
-            length: i64 = data[position]
+            # begin varint length
+            length = data[position]
             position += 1
             if length > 127:
                 second = data[position]
@@ -238,6 +236,7 @@ class OffsetMap:
                     position += 1
                 else:
                     length, position = _long_varint(data, position, length)
+            # end varint
             record_end: i64 = position + (length >> 1)
             if length & 1 or record_end > end:
                 raise ValueError(f"record {index} is longer than its batch")
@@ -245,7 +244,8 @@ class OffsetMap:
             while data[position] > 127:
                 position += 1
             position += 1
-            offset: i64 = data[position]
+            # begin varint offset
+            offset = data[position]
             position += 1
             if offset > 127:
                 second = data[position]
@@ -254,7 +254,9 @@ class OffsetMap:
                     position += 1
                 else:
                     offset, position = _long_varint(data, position, offset)
-            key: i64 = data[position]
+            # end varint
+            # begin varint key
+            key = data[position]
             position += 1
             if key > 127:
                 second = data[position]
@@ -263,6 +265,7 @@ class OffsetMap:
                     position += 1
                 else:
                     key, position = _long_varint(data, position, key)
+            # end varint
             if not key & 1:
                 key = key >> 1
                 if position + key > record_end:
@@ -283,8 +286,8 @@ class OffsetMap:
 
 def batch_size(data: bytes, position: i64) -> i64:
     """Returns the size of the batch at `position`. Raises ValueError for an impossible length."""
-    size: i64 = (read_i64_be(data, position + 8) >> 32) + 12
-    if size < HEADER:
+    size: i64 = (read_i64_be(data, position + 8) >> 32) + BATCH_LENGTH_OVERHEAD
+    if size < HEADER_SIZE:
         raise ValueError(f"a batch of {size} bytes at byte {position}")
     return size
 
@@ -294,10 +297,10 @@ def check_crc(data: bytes, position: i64) -> None:
     end: i64 = position + batch_size(data, position)
     found: i64
     if end - position < _COPY_MAX:
-        found = crc32c(data[position + 21 : end])
+        found = crc32c(data[position + CHECKED_POSITION : end])
     else:
-        found = crc32c(memoryview(data)[position + 21 : end])
-    if found != read_i64_be(data, position + 17) >> 32 & _LOW:
+        found = crc32c(memoryview(data)[position + CHECKED_POSITION : end])
+    if found != read_i64_be(data, position + CRC_POSITION) >> 32 & _LOW:
         raise ValueError(f"the batch of offset {read_i64_be(data, position)} fails its checksum")
 
 

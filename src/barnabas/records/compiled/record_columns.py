@@ -6,25 +6,10 @@ No key or value is copied while the records are read: the columns say where it b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
 from librt.strings import BytesWriter, read_i64_le, write_i32_le, write_i64_le
 
-from barnabas.records.compiled.consumer_records import _end_of_headers
-from barnabas.records.compiled.mypyc_types import i32
-from barnabas.records.compiled.record_walk import _long_varint, _signed, _varint, _varlong
-
-if TYPE_CHECKING:  # machine integers when compiled, plain ones when not
-    from mypy_extensions import i64
-
-
-I64_MIN: Final = -0x8000000000000000
-I64_MAX: Final = 0x7FFFFFFFFFFFFFFF
-
-
-def is_compiled() -> bool:
-    """True when this module runs as machine code."""
-    return not __file__.endswith(".py")
+from barnabas.records.compiled.mypyc_types import I64_MAX, I64_MIN, i32, i64
+from barnabas.records.compiled.record_walk import _end_of_headers, _long_varint, _signed, _varint, _varlong
 
 
 class BinaryColumn:
@@ -144,7 +129,6 @@ class RecordColumns:
         """Adds the `count` records of `data[position:last]`, except those below offset `minimum` and those whose offset
         is not above the one before. `data` must be shorter than 2 GiB and the same for all batches. Raises ValueError
         or IndexError for broken structure; the columns are then unusable."""
-        # Nearly all varints have one or two bytes: reading these in place doubles the speed of the uncompiled form.
         if not 0 <= position <= last <= len(data) or last > 0x7FFFFFFF or count < 0:
             raise ValueError(f"{count} records from byte {position} to {last} of {len(data)}")
         keys, values = self.keys, self.values
@@ -153,13 +137,13 @@ class RecordColumns:
         if not log_append:  # a timestamp has 64 bits
             lowest -= min(base_timestamp, 0)
             highest -= max(base_timestamp, 0)
-        second: i64
         while count > 0:
             count -= 1
+            # begin record_start a record
             length: i64 = data[position]
             position += 1
             if length > 127:
-                second = data[position]
+                second: i64 = data[position]
                 if second < 128:
                     length = length & 127 | second << 7
                     position += 1
@@ -168,15 +152,17 @@ class RecordColumns:
             end: i64 = position + (length >> 1)
             if length & 1 or end > last:
                 raise ValueError(f"a record has length {_signed(length)}, {last - position} bytes are left")
-            position += 1  # attributes: no bit has a meaning yet
-            delta: i64 = data[position]
-            if delta > 127:
-                delta, position = _varlong(data, position)
-            else:
+            delta: i64 = data[position + 1]  # after the attributes, of which no bit has a meaning yet
+            if delta < 128:
                 delta = delta >> 1 ^ -(delta & 1)
-                position += 1
-            if delta < lowest or delta > highest:
-                raise ValueError(f"a record's timestamp is {delta} beyond {base_timestamp}, which takes over 64 bits")
+                position += 2
+            else:
+                second = data[position + 2]
+                if second < 128:
+                    delta = (delta & 127 | second << 7) >> 1 ^ -(delta & 1)
+                    position += 3
+                else:
+                    delta, position = _varlong(data, position + 1)
             offset: i64 = data[position]
             position += 1
             if offset > 127:
@@ -186,6 +172,9 @@ class RecordColumns:
                     position += 1
                 else:
                     offset, position = _long_varint(data, position, offset)
+            # end record_start
+            if delta < lowest or delta > highest:
+                raise ValueError(f"a record's timestamp is {delta} beyond {base_timestamp}, which takes over 64 bits")
             offset = base_offset + (offset >> 1 ^ -(offset & 1))
             if not base_offset <= offset <= last_offset:
                 raise ValueError(f"a record has offset {offset}, beyond its batch")
@@ -213,18 +202,22 @@ class RecordColumns:
 
     def _field(self, column: BinaryColumn, data: bytes, position: i64, end: i64) -> i64:
         """Adds a key or value and returns the position after it."""
-        size: i64 = data[position]
+        size: i64
+        second: i64
+        # begin varint size
+        size = data[position]
         position += 1
-        if size == 1:
-            column.add_null(position)
-            return position
         if size > 127:
-            second: i64 = data[position]
+            second = data[position]
             if second < 128:
                 size = size & 127 | second << 7
                 position += 1
             else:
                 size, position = _long_varint(data, position, size)
+        # end varint
+        if size == 1:
+            column.add_null(position)
+            return position
         start: i64 = position
         position += size >> 1
         if size & 1 or position > end:

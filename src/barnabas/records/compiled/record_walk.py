@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 from librt.strings import BytesWriter, write_i64_le
 
-from barnabas.records.record import Record
+from barnabas.records.compiled.mypyc_types import I64_MIN, i64
+from barnabas.records.record import Headers, Record
 
-if TYPE_CHECKING:  # machine integers when compiled, plain ones when not
+if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from mypy_extensions import i64
 
 PAUSE_RECORDS: Final = 65_536
 """Records that `check_records` checks between two pauses: half a millisecond."""
@@ -32,7 +31,7 @@ _new_record = tuple.__new__
 
 
 def is_compiled() -> bool:
-    """True when this module runs as machine code."""
+    """Returns whether the modules run as machine code: all of them do, or none."""
     return not __file__.endswith(".py")
 
 
@@ -114,36 +113,41 @@ def check_records(
 
     `pause` is called every PAUSE_RECORDS records: compiled code does not let other threads run by itself.
     """
-    # Nearly all varints have one or two bytes: reading these in place doubles the speed of the uncompiled form.
-    size: i64 = len(data)
+    last: i64 = len(data)
     index: i64 = 0
-    max_delta: i64 = -(2**63)
-    second: i64
+    max_delta: i64 = I64_MIN
+    key: i64
+    value: i64
     pause_at: i64 = -1 if pause is None else PAUSE_RECORDS
     while index < count:
         if index == pause_at:
             assert pause is not None
             pause()
             pause_at += PAUSE_RECORDS
+        # begin record_start record {index}
         length: i64 = data[position]
         position += 1
         if length > 127:
-            second = data[position]
+            second: i64 = data[position]
             if second < 128:
                 length = length & 127 | second << 7
                 position += 1
             else:
                 length, position = _long_varint(data, position, length)
         end: i64 = position + (length >> 1)
-        if length & 1 or end > size:
-            raise ValueError(f"record {index} has length {_signed(length)}, {size - position} bytes are left")
-        position += 1  # attributes: no bit has a meaning yet
-        delta: i64 = data[position]
-        if delta > 127:
-            delta, position = _varlong(data, position)
-        else:
+        if length & 1 or end > last:
+            raise ValueError(f"record {index} has length {_signed(length)}, {last - position} bytes are left")
+        delta: i64 = data[position + 1]  # after the attributes, of which no bit has a meaning yet
+        if delta < 128:
             delta = delta >> 1 ^ -(delta & 1)
-            position += 1
+            position += 2
+        else:
+            second = data[position + 2]
+            if second < 128:
+                delta = (delta & 127 | second << 7) >> 1 ^ -(delta & 1)
+                position += 3
+            else:
+                delta, position = _varlong(data, position + 1)
         offset: i64 = data[position]
         position += 1
         if offset > 127:
@@ -153,7 +157,9 @@ def check_records(
                 position += 1
             else:
                 offset, position = _long_varint(data, position, offset)
-        key: i64 = data[position]
+        # end record_start
+        # begin varint key
+        key = data[position]
         position += 1
         if key > 127:
             second = data[position]
@@ -162,12 +168,14 @@ def check_records(
                 position += 1
             else:
                 key, position = _long_varint(data, position, key)
+        # end varint
         if key & 1:
             if key != 1:
                 raise ValueError(f"record {index} has a key of length {_signed(key)}")
         else:
             position += key >> 1
-        value: i64 = data[position]
+        # begin varint value
+        value = data[position]
         position += 1
         if value > 127:
             second = data[position]
@@ -176,6 +184,7 @@ def check_records(
                 position += 1
             else:
                 value, position = _long_varint(data, position, value)
+        # end varint
         if value & 1:
             if value != 1:
                 raise ValueError(f"record {index} has a value of length {_signed(value)}")
@@ -184,7 +193,7 @@ def check_records(
         if data[position] == 0:
             position += 1
         else:
-            position = _skip_headers(data, position)
+            position = _end_of_headers(data, position, end)
         if position != end:
             raise ValueError(f"record {index} has length {length >> 1}, which its fields do not fill")
         if (
@@ -196,29 +205,33 @@ def check_records(
         if delta > max_delta:
             max_delta = delta
         index += 1
-    if position != size:
-        raise ValueError(f"{size - position} bytes follow the last of {count} records")
+    if position != last:
+        raise ValueError(f"{last - position} bytes follow the last of {count} records")
     return max_delta
 
 
-def _skip_headers(data: bytes, position: i64) -> i64:
-    """Returns the position after the headers, whose count is at `position`."""
+def _end_of_headers(data: bytes, position: i64, end: i64) -> i64:
+    """Returns the position after the headers, whose count is at `position`. Raises ValueError if it is beyond `end`."""
     count: i64
     length: i64
     count, position = _varint(data, position)
     if count < 0:
         raise ValueError(f"a record has {count} headers")
-    while count > 0:
+    while count > 0 and position < end:
         length, position = _varint(data, position)
         if length < 0:
             raise ValueError(f"a header's key has length {length}")
         position += length
+        if position >= end:
+            break
         length, position = _varint(data, position)
         if length < -1:
             raise ValueError(f"a header's value has length {length}")
         if length > 0:
             position += length
         count -= 1
+    if count > 0 or position > end:
+        raise ValueError("a record's headers do not fit its length")
     return position
 
 
@@ -229,7 +242,7 @@ def _slice(data: bytes, position: i64, length: i64) -> bytes:
     return data[position:end]
 
 
-def _read_headers(data: bytes, position: i64, count: i64) -> tuple[tuple[str, bytes | None], ...]:
+def _read_headers(data: bytes, position: i64, count: i64) -> Headers:
     headers: list[tuple[str, bytes | None]] = []
     length: i64
     while count > 0:
@@ -257,47 +270,92 @@ def read_records(
 
     Offsets need not be consecutive: compaction leaves gaps. Raises ValueError or IndexError for broken structure.
     """
-    size: i64 = len(data)
+    last: i64 = len(data)
     records: list[Record] = []
     index: i64 = 0
-    length: i64
-    delta: i64
-    offset: i64
+    size: i64
     headers: i64
     while index < count:
-        length, position = _varint(data, position)
-        end: i64 = position + length
-        if length < 0 or end > size:
-            raise ValueError(f"record {index} has length {length}, {size - position} bytes are left")
+        # begin record_start record {index}
+        length: i64 = data[position]
         position += 1
-        delta, position = _varlong(data, position)
-        offset, position = _varint(data, position)
+        if length > 127:
+            second: i64 = data[position]
+            if second < 128:
+                length = length & 127 | second << 7
+                position += 1
+            else:
+                length, position = _long_varint(data, position, length)
+        end: i64 = position + (length >> 1)
+        if length & 1 or end > last:
+            raise ValueError(f"record {index} has length {_signed(length)}, {last - position} bytes are left")
+        delta: i64 = data[position + 1]  # after the attributes, of which no bit has a meaning yet
+        if delta < 128:
+            delta = delta >> 1 ^ -(delta & 1)
+            position += 2
+        else:
+            second = data[position + 2]
+            if second < 128:
+                delta = (delta & 127 | second << 7) >> 1 ^ -(delta & 1)
+                position += 3
+            else:
+                delta, position = _varlong(data, position + 1)
+        offset: i64 = data[position]
+        position += 1
+        if offset > 127:
+            second = data[position]
+            if second < 128:
+                offset = offset & 127 | second << 7
+                position += 1
+            else:
+                offset, position = _long_varint(data, position, offset)
+        # end record_start
         key: bytes | None = None
-        length, position = _varint(data, position)
-        if length >= 0:
-            key = _slice(data, position, length)
-            position += length
+        # begin varint size
+        size = data[position]
+        position += 1
+        if size > 127:
+            second = data[position]
+            if second < 128:
+                size = size & 127 | second << 7
+                position += 1
+            else:
+                size, position = _long_varint(data, position, size)
+        # end varint
+        if not size & 1:
+            key = _slice(data, position, size >> 1)
+            position += size >> 1
         value: bytes | None = None
-        length, position = _varint(data, position)
-        if length >= 0:
-            value = _slice(data, position, length)
-            position += length
+        # begin varint size
+        size = data[position]
+        position += 1
+        if size > 127:
+            second = data[position]
+            if second < 128:
+                size = size & 127 | second << 7
+                position += 1
+            else:
+                size, position = _long_varint(data, position, size)
+        # end varint
+        if not size & 1:
+            value = _slice(data, position, size >> 1)
+            position += size >> 1
         headers = data[position]
         if headers == 0:
             position += 1
-            fields: tuple[tuple[str, bytes | None], ...] = ()
+            fields: Headers = ()
         else:
-            after: i64 = _skip_headers(data, position)
+            after: i64 = _end_of_headers(data, position, end)
             headers, position = _varint(data, position)
             fields = _read_headers(data, position, headers)
             position = after
         if position != end:
             raise ValueError(f"record {index} ends at byte {end}, its fields at byte {position}")
         timestamp: int = int(delta) + base_timestamp if append_timestamp is None else append_timestamp
-        records.append(_new_record(Record, (base_offset + offset, timestamp, key, value, fields)))
+        records.append(_new_record(Record, (base_offset + _signed(offset), timestamp, key, value, fields)))
         index += 1
-    if position != size:
-        raise ValueError(f"{size - position} bytes follow the last of {count} records")
+    if position != last:
+        raise ValueError(f"{last - position} bytes follow the last of {count} records")
     return records
 
 
@@ -339,7 +397,7 @@ def write_record(
     timestamp_delta: i64,
     key: bytes | None,
     value: bytes | None,
-    headers: tuple[tuple[str, bytes | None], ...],
+    headers: Headers,
 ) -> None:
     """Appends one record to `out`. The caller sees to it that the deltas fit 32 and 64 bits."""
     if headers or not 0 <= offset_delta < _SMALL or not 0 <= timestamp_delta < _SMALL:
@@ -409,7 +467,7 @@ def _write_any_record(
     timestamp_delta: i64,
     key: bytes | None,
     value: bytes | None,
-    headers: tuple[tuple[str, bytes | None], ...],
+    headers: Headers,
 ) -> None:
     size: i64 = 2 + _varint_size(timestamp_delta) + _varint_size(offset_delta) + _field_size(key) + _field_size(value)
     names: list[bytes] = []
