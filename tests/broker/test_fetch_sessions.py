@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas.broker.fetch_sessions import FetchSessionCache, wanted_partitions
+from barnabas.broker.fetch_sessions import FetchSession, FetchSessionCache, wanted_partitions
 from barnabas.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
@@ -23,8 +23,13 @@ def request(session_id: int = 0, epoch: int = 0, *partitions: int) -> FetchReque
     return FetchRequest(session_id=session_id, session_epoch=epoch, topics=topics)
 
 
+def begin_session(cache: FetchSessionCache, *partitions: int) -> FetchSession | None:
+    return cache.begin(request(0, 0, *partitions), 12, list(wanted_partitions(request(0, 0, *partitions), 12)))
+
+
 def begin(cache: FetchSessionCache, *partitions: int) -> int:
-    session = cache.begin(request(0, 0, *partitions), 12, list(wanted_partitions(request(0, 0, *partitions), 12)))
+    """Returns the id of a new session, 0 if there is no room."""
+    session = begin_session(cache, *partitions)
     return session.session_id if session is not None else 0
 
 
@@ -52,7 +57,8 @@ def test_no_slots_no_sessions() -> None:
 
 def test_epochs_go_round_without_0() -> None:
     cache = FetchSessionCache(1, Clock())
-    session = cache._sessions[begin(cache, 0)]
+    session = begin_session(cache, 0)
+    assert session is not None
     session.epoch = 2**31 - 1
     cache.resume(request(session.session_id, 2**31 - 1), 12)
     assert session.epoch == 1
@@ -62,7 +68,8 @@ def test_epochs_go_round_without_0() -> None:
 
 def test_who_was_served_goes_to_the_end_of_the_order() -> None:
     cache = FetchSessionCache(1, Clock())
-    session = cache._sessions[begin(cache, 0, 1, 2)]
+    session = begin_session(cache, 0, 1, 2)
+    assert session is not None
     session.move_to_end(session.partitions["t", 0])
     assert [partition for _, partition in session.partitions] == [1, 2, 0]
 

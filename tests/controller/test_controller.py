@@ -58,7 +58,7 @@ class Cluster:
 
     def close(self) -> None:
         for registry in self.opened:
-            registry._db.close()
+            registry.close()
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ class EmbeddedHarness:
 
     def close(self) -> None:
         for registry in self.opened:
-            registry._db.close()
+            registry.close()
 
 
 @pytest.fixture
@@ -93,8 +93,8 @@ def test_a_machine_that_restarted_has_no_sessions(harness: EmbeddedHarness) -> N
     harness.clock.now = 1.0  # the monotonic clock begins anew
     after = EmbeddedRegistry(harness.path, harness.clock, boot_id="tuesday")
     assert after.register_broker(BrokerRegistration(1, {UUID(int=2): "/data/b"}, ()), 9000) is not None
-    before._db.close()
-    after._db.close()
+    before.close()
+    after.close()
 
 
 def test_an_image_catches_up_by_changes_or_by_everything(harness: EmbeddedHarness) -> None:
@@ -155,7 +155,7 @@ def test_a_failing_store_is_neither_yes_nor_no(harness: EmbeddedHarness, monkeyp
         two.allocate_producer_ids()
     blocker.execute("ROLLBACK")
     blocker.close()
-    one._db.close()
+    one.close()
     with pytest.raises(RegistryUnavailable):
         one.write([DeleteTopic("t", UUID(int=1))], controller_epoch=epoch)
     harness.close()
@@ -163,7 +163,7 @@ def test_a_failing_store_is_neither_yes_nor_no(harness: EmbeddedHarness, monkeyp
 
 def test_a_full_disk_changes_nothing(harness: EmbeddedHarness) -> None:
     one, epoch = controller(harness)
-    pages = one._db.row("PRAGMA page_count")[0]
+    pages = harness.execute("PRAGMA page_count")[0][0]
     one._db.execute(f"PRAGMA max_page_count = {pages + 2}")
     before = one.load().image
     many = [CreateTopic(f"t{number}", uuid4(), (PARTITION,) * 10, {}) for number in range(500)]
