@@ -97,7 +97,10 @@ def outcomes(walks: Walks, head: bytes, data: bytes, count: int) -> Outcomes:
         return offsets
 
     def filtered() -> object:
-        offsets = mapped()
+        offsets = walks.offsets.OffsetMap(100, 90, 0)
+        valid_head, valid = section([])
+        assert offsets.map_batch(valid_head, 0, valid, 0, len(valid))
+        outcome(lambda: offsets.map_batch(head, 0, data, 0, len(data)))
         kept = walks.batches.BatchFilter(
             offsets, base_offset=0, now_ms=0, delete_horizon_ms=0, kept_offsets=frozenset(), last_kept_offset=-1,
             index_interval_bytes=4096,
@@ -140,11 +143,15 @@ def test_valid_sections(walks: Walks, records: list[Record]) -> None:
 
 
 def damaged(data: bytes, seed: int) -> bytes:
+    """Returns `data` with a few bytes changed, mostly by little: that hits lengths and counts best."""
     rng = random.Random(seed)
     changed = bytearray(data)
-    for _ in range(rng.randint(1, 3)):
-        position = rng.randrange(len(changed))
-        changed[position : position + rng.choice((0, 1, 1, 1))] = rng.randbytes(rng.choice((0, 1, 1, 1, 6)))
+    for _ in range(rng.randint(1, 2)):
+        position = rng.randrange(min(len(changed), 60))
+        if rng.random() < 0.7:
+            changed[position] = (changed[position] + rng.choice((-2, -1, 1, 2))) & 255
+        else:
+            changed[position : position + rng.choice((0, 1))] = rng.randbytes(rng.choice((0, 1, 6)))
     return bytes(changed)
 
 
@@ -165,6 +172,29 @@ def test_damaged_sections(walks: Walks, records: list[Record], seed: int, too_ma
             assert found.read == found.cursor
     elif isinstance(whole, list):  # fields are not read if the offset makes a record superfluous
         assert len(whole) < count
+
+
+@pytest.mark.parametrize(
+    "change", ["cut off", "followed by a byte", "one too few", "one too many", "a long key", "a wrong length"]
+)
+def test_no_loop_reads_a_section_that_does_not_fit(walks: Walks, change: str) -> None:
+    head, data = section([Record(0, 70, b"key", b"v"), Record(0, 71, b"k", b"v" * 70)])
+    sections = [data]
+    count = 3
+    if change == "cut off":
+        sections = [data[:size] for size in range(len(data))]
+    elif change == "followed by a byte":
+        sections = [data + b"\0", data + data]
+    elif change == "a long key":
+        at = data.rindex(b"\x06key")
+        sections = [data[:at] + bytes([2 * size]) + data[at + 1 :] for size in range(7, 64)]
+    elif change == "a wrong length":
+        sections = [bytes([data[0] + wrong]) + data[1:] for wrong in (-2, -1, 1, 2)]
+    else:
+        count += 1 if change == "one too many" else -1
+    for each in sections:
+        found = outcomes(walks, head[:57] + count.to_bytes(4, "big"), each, count)
+        assert {BROKEN} == {str(result) for result in found._replace(refused=BROKEN)}  # type: ignore[arg-type]
 
 
 def test_the_loops_are_as_their_templates_say() -> None:
