@@ -25,7 +25,7 @@ define set_up
 	@$(PIP) install --quiet --constraint constraints.txt $$($(BIN)/python $(BUILD_REQUIRES))
 	@date '+%T compiling the clients while $(EXTRAS) is fetched'
 	@mkdir -p build; trap 'kill $$compiler 2>/dev/null' EXIT; \
-	  $(BIN)/python setup.py --quiet build_ext --inplace >build/compile.log & compiler=$$!; \
+	  find src -name '*.so' -delete; $(BIN)/python setup.py --quiet build_ext --inplace >build/compile.log & compiler=$$!; \
 	  BARNABAS_PURE=1 DIST_EXTRA_CONFIG='$(CURDIR)/tools/stored_wheels.cfg' $(PIP) install --quiet \
 	    --constraint constraints.txt --editable '.[$(EXTRAS)]' $$(PYTHONPATH=src $(BIN)/python $(JAVA_REQUIRES)) && wait $$compiler
 	@$(BIN)/python -m compileall -q src  # an editable install has no bytecode, and PYTHONDONTWRITEBYTECODE would keep it so

@@ -44,7 +44,7 @@ KERNELS += [
             f"client/fetch/{part}"
             for part in ("aborted_transactions", "fetch_buffer", "fetch_session", "fetcher", "positions", "sections")
         ),
-        *(f"client/consumer/{part}" for part in ("consumer_core", "subscription_state")),
+        *(f"client/consumer/{part}" for part in ("kafka_consumer", "subscription_state")),
         *(
             f"client/producer/{part}"
             for part in (

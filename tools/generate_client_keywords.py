@@ -35,11 +35,11 @@ __all__ = ["AdminKeywords", "CommonKeywords", "ConsumerKeywords", "ProducerKeywo
 
 CALLBACKS: Final = """
     on_assigned: Callable[[Any, tuple[TopicPartition, ...]], object] | None
-    \"\"\"As of `subscribe`: called when partitions came and before they are read.\"\"\"
+    \"\"\"Called after partitions were assigned and before they are read; see `subscribe`.\"\"\"
     on_revoked: Callable[[Any, tuple[TopicPartition, ...]], object] | None
-    \"\"\"As of `subscribe`: called before partitions go.\"\"\"
+    \"\"\"Called before partitions are revoked; see `subscribe`.\"\"\"
     on_lost: Callable[[Any, tuple[TopicPartition, ...]], object] | None
-    \"\"\"As of `subscribe`: called when others may have the partitions already.\"\"\"
+    \"\"\"Called when other members may have the partitions already; see `subscribe`.\"\"\"
 """
 
 OBJECTS: Final = {

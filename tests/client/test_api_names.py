@@ -1,4 +1,4 @@
-"""What `dir` shows of a client is its API, the same for both fronts; what the core asks of them is elsewhere."""
+"""What `dir` shows of a client is its API, the same for both fronts; their state machines need more."""
 
 import inspect
 from typing import Any

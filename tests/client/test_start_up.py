@@ -46,7 +46,7 @@ def test_a_client_starts_without_what_is_slow(name: str) -> None:
     assert not found & SLOW
     assert not {module for module in found if module.startswith(("barnabas.broker", "barnabas.log."))}
     other = "producer" if name == "Consumer" else "consumer"
-    assert f"barnabas.client.{other}.{other}_core" not in found
+    assert f"barnabas.client.{other}.{other}_kafka_consumer" not in found
 
 
 def test_every_public_name_is_there() -> None:

@@ -109,7 +109,7 @@ class Member:
 
     def die(self) -> None:
         """Its connections break, and nobody is told."""
-        self.consumer._core.closing = True
+        self.consumer._state.closing = True
         self.consumer._driver.close()
         self._thread.join(60)
         with self._test.lock:

@@ -94,7 +94,7 @@ class Application:
 
     def _few(self) -> Iterator[Any]:
         left = self.machine.rng.choice([0, 0, 1, 5, 12])
-        if not left or not self.consumer._core.is_ready() or self.consumer._core.needs_poll:
+        if not left or not self.consumer._state.is_ready() or self.consumer._state.needs_poll:
             return
         self.is_done()
         # what is ready may hold nothing for readers of committed records
@@ -104,7 +104,7 @@ class Application:
                 self.is_done()
                 yield record
                 left -= 1
-                if not left or not self.consumer._core.is_ready() or self.consumer._core.needs_poll:
+                if not left or not self.consumer._state.is_ready() or self.consumer._state.needs_poll:
                     return
         except WokenUp:
             pass
@@ -308,7 +308,7 @@ class ConsumerMachine(RuleBasedStateMachine):
     def _is_over(self) -> bool:
         """Each partition is with somebody who has come to its end."""
         standing = {
-            partition: application.consumer._core.delivered.position(partition)
+            partition: application.consumer._state.delivered.position(partition)
             for application in self.applications.values()
             for partition in application.last
             if partition in application.consumer.assignment()

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from barnabas.client.consumer import front_base, reading, threads
 from barnabas.client.consumer.calls import ConsumerCalls
-from barnabas.client.consumer.consumer_core import ConsumerCore
 from barnabas.client.consumer.front import Consumer
+from barnabas.client.consumer.kafka_consumer import KafkaConsumer
 from barnabas.errors import ClientClosed
 from simulation.cluster import Client, Cluster
 
@@ -102,8 +102,8 @@ class SimulatedConsumer(Consumer):
     def _open(self) -> None:
         self.client = self.cluster.client(self.name)
         wall_ms = self.cluster.scheduler.wall_ms
-        self._core = ConsumerCore(self.client.network_client, self.settings, wall_ms)
-        self._calls = ConsumerCalls(self._core)
+        self._state = KafkaConsumer(self.client.network_client, self.settings, wall_ms)
+        self._calls = ConsumerCalls(self._state)
         self._driver = Driver(self.client)  # type: ignore[assignment]
         if self._subscribed is not None:
             self._driver.run(self._subscribed)

@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec
 import pytest
 
 from barnabas.spark import workers
-from barnabas.spark.workers import TaskState, settle, speak_up
+from barnabas.spark.workers import TaskState, prepare_worker, stop_delayed_acknowledgements
 
 
 class Rules(TaskState):
@@ -53,7 +53,7 @@ def test_a_task_that_is_unpickled_speaks_up(pair: tuple[socket.socket, socket.so
 def test_a_python_without_ctypes_settles_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ctypes", None)
     monkeypatch.setattr(workers, "_calls", 0)
-    settle()
+    prepare_worker()
     assert workers._calls == 1
 
 
@@ -61,7 +61,7 @@ def test_where_nothing_is_listed_nothing_is_done(
     monkeypatch: pytest.MonkeyPatch, pair: tuple[socket.socket, socket.socket]
 ) -> None:
     monkeypatch.setattr(workers, "_OPEN_FILES", "/nowhere")
-    speak_up()
+    stop_delayed_acknowledgements()
     assert not is_quick(pair[0])
 
 
@@ -71,20 +71,20 @@ def test_memory_is_frozen_twice_and_no_more(monkeypatch: pytest.MonkeyPatch) -> 
     frozen = []
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(1))
     for _ in range(4):
-        settle()
+        prepare_worker()
     assert len(frozen) == 2
 
 
 def test_a_process_that_serves_one_query_collects_no_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "_calls", 0)
     monkeypatch.setattr(gc, "collect", lambda: pytest.fail("15 ms of each start of a stream"))
-    settle()
+    prepare_worker()
 
 
 FAULTS = """
 import resource
-from barnabas.spark.workers import settle
-settle()
+from barnabas.spark.workers import prepare_worker
+prepare_worker()
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 before = faults()

@@ -147,7 +147,14 @@ class Retry:
                 if not is_wanted():
                     raise
 
-    def send_once(self, request: Request | RequestBuilder, target: Target, check: Check | None = None) -> Promise[Any]:
+    def send_once(
+        self,
+        request: Request | RequestBuilder,
+        target: Target,
+        check: Check | None = None,
+        *,
+        has_items: bool = False,
+    ) -> Promise[Any]:
         """Makes one attempt, and notes its failure. At the deadline the attempt fails with OperationTimedOut."""
         promise: Promise[Any] = Promise()
         builder = request if isinstance(request, RequestBuilder) else RequestBuilder(request)
@@ -168,7 +175,7 @@ class Retry:
 
         kind, build, at_most, at_least = builder
         self.client.send(ClientRequest(kind, done, build=build, at_most=at_most, at_least=at_least), target)
-        return self.end_at_deadline(promise)
+        return self.end_at_deadline(promise, has_items=has_items)
 
     # --- several items ----------------------------------------------------------------------------------------------
 
@@ -257,7 +264,7 @@ class Retry:
                 over.resolve(None)
 
         for target, items in list(targets.items()):
-            self.send_once(request_for(items), target).on_done(partial(answered, target))
+            self.send_once(request_for(items), target, has_items=True).on_done(partial(answered, target))
         if targets or over.done:
             await over
 
@@ -279,10 +286,15 @@ class Retry:
         self.client.at(when, lambda: slept.resolve(None))
         return slept
 
-    def end_at_deadline(self, promise: Promise[V]) -> Promise[V]:
-        """Fails the promise with the error of `given_up` if it is not settled at the deadline."""
+    def end_at_deadline(self, promise: Promise[V], *, has_items: bool = False) -> Promise[V]:
+        """Fails the promise at the deadline with the error that the operation ends with, which names the last failure.
+        A request for items names none, because each item has a last failure of its own."""
         if self.deadline < NEVER and not promise.done:
-            timer = self.client.at(self.deadline, lambda: promise.fail(self.given_up(self._last_error)))
+
+            def fail() -> None:
+                promise.fail(self.given_up(None if has_items else self._last_error))
+
+            timer = self.client.at(self.deadline, fail)
             promise.on_done(lambda _: timer.cancel())
         return promise
 

@@ -1,4 +1,4 @@
-"""A Spark session for the time of a `with` block; none of its processes stays behind, whatever ends the block."""
+"""A Spark session for the time of a `with` block. All its processes end with the block, also after an error."""
 
 import contextlib
 import logging
@@ -184,7 +184,7 @@ def end_process(process: "subprocess.Popen[Any]") -> None:
 
 
 def end_with_parent() -> None:
-    """In a child, before it becomes another program: SIGTERM when the parent dies, even if that is killed."""
+    """Has the kernel send SIGTERM to this process when its parent dies. A child calls it before `exec`."""
     import ctypes
 
     with contextlib.suppress(OSError, AttributeError):

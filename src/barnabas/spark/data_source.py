@@ -15,7 +15,7 @@ from barnabas.errors import UsageError
 from barnabas.spark.formats.options import FormatOptions
 from barnabas.spark.option_table import parse_bool
 from barnabas.spark.source.schema import record_schema
-from barnabas.spark.workers import settle, tell_of_missing_settings
+from barnabas.spark.workers import log_missing_settings, prepare_worker
 
 __all__ = ["BarnabasDataSource"]
 
@@ -45,10 +45,10 @@ class BarnabasDataSource(DataSource):
         return record_schema(headers=headers, format_options=format_options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        settle()
+        prepare_worker()
         from barnabas.spark.source.batch import batch_reader
 
-        tell_of_missing_settings()
+        log_missing_settings()
         if "segments" in self.options:
             from barnabas.spark.segments.segment_reader import segment_reader
 
@@ -56,10 +56,10 @@ class BarnabasDataSource(DataSource):
         return batch_reader(self._options(), schema, self._format())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        settle()
+        prepare_worker()
         from barnabas.spark.source.stream import StreamReader
 
-        tell_of_missing_settings()
+        log_missing_settings()
         if "segments" in self.options:
             raise UsageError("option segments is for batch reads (spark.read): files do not tell when they grow")
         if self._inferred:
@@ -70,14 +70,14 @@ class BarnabasDataSource(DataSource):
         return StreamReader(self._options(), schema, self._format())
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        settle()
+        prepare_worker()
         from barnabas.spark.sink.writers import batch_writer
 
-        tell_of_missing_settings()
+        log_missing_settings()
         return batch_writer(self._options(), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        settle()
+        prepare_worker()
         from barnabas.spark.sink.writers import StreamWriter
 
         return StreamWriter(self._options(), schema)

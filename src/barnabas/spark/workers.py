@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-__all__ = ["UNIX_SOCKETS", "TaskState", "settle", "speak_up", "tell_of_missing_settings"]
+__all__ = ["UNIX_SOCKETS", "TaskState", "log_missing_settings", "prepare_worker", "stop_delayed_acknowledgements"]
 
 UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
 _log = logging.getLogger("barnabas.spark")
@@ -23,7 +23,7 @@ _OPEN_FILES: Final = "/proc/self/fd"
 _OPTIONS: Final = (socket.TCP_NODELAY, getattr(socket, "TCP_QUICKACK", socket.TCP_NODELAY))
 
 
-def settle() -> None:
+def prepare_worker() -> None:
     """Prepares the process for tasks; called first in all methods that Spark calls.
 
     Spark's workers run a full garbage collection after each task. The objects that exist by the second call are frozen:
@@ -39,7 +39,7 @@ def settle() -> None:
     if _serves_many():
         gc.collect()
         gc.freeze()
-    speak_up()
+    stop_delayed_acknowledgements()
 
 
 def _serves_many() -> bool:
@@ -64,10 +64,10 @@ class TaskState:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        speak_up()
+        stop_delayed_acknowledgements()
 
 
-def speak_up() -> None:
+def stop_delayed_acknowledgements() -> None:
     """Turns delayed acknowledgements and Nagle's algorithm off on all TCP connections.
 
     The JVM sends a task in pieces, each when the one before is acknowledged, and a side that has nothing to answer yet
@@ -101,7 +101,7 @@ def _tcp_connections() -> Iterator[socket.socket]:
                 yield connection
 
 
-def tell_of_missing_settings() -> None:
+def log_missing_settings() -> None:
     """Logs the session's settings that make tasks slow. Called where Spark plans a query."""
     if os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED", "").lower() != "true":
         _log.info(

@@ -220,7 +220,7 @@ class Broker:
                 if future.done():
                     raise  # the function's own
                 if not thread.is_alive():
-                    raise BrokerDied("the broker's thread has ended; its last words are in the log") from None
+                    raise BrokerDied("the broker's thread has ended; its error is in the log") from None
                 if time.monotonic() > deadline and future.cancel():
                     raise BrokerDied(
                         f"the broker's thread has not answered within {self.patience:g} s; it is here:\n"

@@ -85,21 +85,21 @@ class Faults:
     def error(
         self, api: str | int, error: type[KafkaError], *, times: int | None = 1, client_id: str | None = None
     ) -> Fault:
-        """Answer the next `times` requests (None: all) with an error in every place where the response has one."""
+        """Answers the next `times` requests (None: all) with an error in every place where the response has one."""
         return self._add(Fault(_api_key(api), error=error, remaining=times, client_id=client_id))
 
     def delay(self, api: str | int, seconds: float, *, times: int | None = 1, client_id: str | None = None) -> Fault:
-        """Handle the next `times` requests `seconds` later; later requests of the connection are not held up."""
+        """Handles the next `times` requests `seconds` later; later requests of the connection are not held up."""
         return self._add(Fault(_api_key(api), delay_s=seconds, remaining=times, client_id=client_id))
 
     def disconnect(
         self, api: str | int, *, after: bool = False, times: int | None = 1, client_id: str | None = None
     ) -> Fault:
-        """Cut the connection instead of answering; with `after`, once the request has had its effect."""
+        """Cuts the connection instead of answering; with `after`, once the request has had its effect."""
         return self._add(Fault(_api_key(api), disconnect=True, after=after, remaining=times, client_id=client_id))
 
     def clear(self) -> None:
-        """Forget all rules."""
+        """Forgets all rules."""
         with self._lock:
             self._rules = []
         self.install()

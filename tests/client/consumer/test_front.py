@@ -419,7 +419,7 @@ def test_who_waits_in_a_poll_hears_that_another_thread_unsubscribes(topic: str, 
 
         thread = threading.Thread(target=poll)
         thread.start()
-        while not consumer._core.is_waiting:
+        while not consumer._state.is_waiting:
             time.sleep(0.001)
         consumer.unsubscribe()
         thread.join(60)

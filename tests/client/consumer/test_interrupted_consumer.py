@@ -16,7 +16,7 @@ FILES = (
     "client/consumer/threads.py",
     "client/consumer/reading.py",
     "client/fetch/completed_fetch.py",
-    "client/consumer/consumer_core.py",
+    "client/consumer/state.py",
     "client/consumer/delivered_records.py",
     "client/fetch/fetch_buffer.py",
     "client/consumer/subscription_state.py",
@@ -65,7 +65,7 @@ class Application:
         """Where it says it stands, and what it would commit, is what it has got."""
         for partition in ALL:
             assert self.consumer.position(partition) == self.next[partition]
-        consumed = self.consumer._core.consumed_offsets()
+        consumed = self.consumer._state.consumed_offsets()
         assert {partition: consumed[partition].offset for partition in ALL} == self.next
 
     def read_all(self) -> None:
@@ -121,7 +121,7 @@ READINGS: dict[str, Callable[[Application], Any]] = {
 @pytest.mark.parametrize("reading", READINGS)
 def test_what_an_interrupted_call_took_comes_again(cluster: Cluster, reading: str) -> None:
     application = Application(cluster)
-    assert storm(application, lambda: READINGS[reading](application)) > 30  # fewer where the core is compiled
+    assert storm(application, lambda: READINGS[reading](application)) > 30  # fewer where the state machine is compiled
 
 
 def test_batches_of_seen_records(cluster: Cluster) -> None:
@@ -161,7 +161,7 @@ def test_an_application_that_left_a_poll_by_ctrl_c_and_stays_away_is_noticed(clu
     consumer = application.consumer
     for place in range(PLACES_MAX):
         interrupted, _ = interrupted_at(place, FILES, lambda: consumer.poll(0.1), shielded=TURN)
-        poll_timer = consumer._core.coordinator.membership.poll_timer  # type: ignore[union-attr]
+        poll_timer = consumer._state.coordinator.membership.poll_timer  # type: ignore[union-attr]
         cluster.run(seconds=4)
         assert not poll_timer.is_waiting, place
         consumer.poll(0.1)

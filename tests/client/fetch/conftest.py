@@ -1,4 +1,4 @@
-"""Fixtures of the clients' core."""
+"""Fixtures of the tests of fetches."""
 
 from collections.abc import Iterator
 

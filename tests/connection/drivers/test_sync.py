@@ -121,7 +121,7 @@ def test_who_is_displaced_hears_of_it_however_late(driver: SyncDriver) -> None:
 
 
 class Turns:
-    """A component that counts those of its engine."""
+    """A component that counts the turns of its network client."""
 
     count = 0
 

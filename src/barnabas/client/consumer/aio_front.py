@@ -43,9 +43,9 @@ def _awaited(
     @wraps(call)
     async def method(self: "Consumer[Any, Any]", /, *args: P.args, **kwargs: P.kwargs) -> T:
         promise = self._run(lambda: settle(call(self._calls, *args, **kwargs)))
-        core = self._core
-        was_closing = core.closing  # the listener may call the consumer while that is closed
-        await self._wait(lambda: promise.done or core.woken or core.closing is not was_closing)
+        state = self._state
+        was_closing = state.closing  # the listener may call the consumer while that is closed
+        await self._wait(lambda: promise.done or state.woken or state.closing is not was_closing)
         return self._answer(promise, was_closing)
 
     return method
@@ -82,8 +82,8 @@ class Consumer(TaskReading, Generic[K, V]):
             self._begin()
 
     def _begin(self) -> AioDriver:
-        core = self._core = self._new_core()
-        driver = self._driver = AioDriver(core.client, ssl_context=self._tls, name="consumer")
+        state = self._state = self._new_state()
+        driver = self._driver = AioDriver(state.client, ssl_context=self._tls, name="consumer")
         self._begun = True
         if self._subscribed is not None:
             try:
@@ -113,7 +113,7 @@ class Consumer(TaskReading, Generic[K, V]):
         with self._reads():
             self._collect(records, await self._next(timeout), limit)
             self._opened().turn_soon()  # the poll has made room: fetch more while the application works
-        self._core.delivered.rollback_positions = {}
+        self._state.delivered.rollback_positions = {}
         return records
 
     async def poll_batch(self, timeout: float | None = None) -> "RecordBatch[K, V] | None":
@@ -123,19 +123,19 @@ class Consumer(TaskReading, Generic[K, V]):
             found = await self._next(timeout)
             batch = None if found is None else self._read_batch(found)
             self._opened().turn_soon()  # the same as in `poll`
-        self._core.delivered.rollback_positions = {}
+        self._state.delivered.rollback_positions = {}
         return batch
 
     async def __aiter__(self) -> "AsyncIterator[ConsumerRecord[K, V]]":
         """Yields records until the consumer is closed. A record counts as processed when the next one is requested."""
         pace = Pace()
         while (decoded := await self._next_decoded()) is not None:
-            core, iterator = self._core, decoded.iterator
+            state, iterator = self._state, decoded.iterator
             while True:
-                core.polled_at = pace.begin()
+                state.polled_at = pace.begin()
                 for record in islice(iterator, pace.size):
                     yield record
-                if core.needs_poll or not length_hint(iterator):
+                if state.needs_poll or not length_hint(iterator):
                     break
                 if pace.end():
                     await asyncio.sleep(0)  # heartbeats must be sent while the application works without a pause
@@ -149,7 +149,7 @@ class Consumer(TaskReading, Generic[K, V]):
             except Ended:
                 return
             if batch is not None:
-                self._core.delivered.rollback_positions = {}
+                self._state.delivered.rollback_positions = {}
                 yield batch
 
     async def arrow(self, *, headers: bool = False) -> "AsyncIterator[pyarrow.Table]":
@@ -161,7 +161,7 @@ class Consumer(TaskReading, Generic[K, V]):
             except Ended:
                 return
             if table is not None:
-                self._core.delivered.rollback_positions = {}
+                self._state.delivered.rollback_positions = {}
                 yield table
 
     async def process(
@@ -186,7 +186,7 @@ class Consumer(TaskReading, Generic[K, V]):
         """Makes the task that waits in a call, or the next one that would wait, raise WokenUp. Any thread may call
         it."""
         driver = self._opened()
-        self._core.woken = self._core.needs_poll = True
+        self._state.woken = self._state.needs_poll = True
         driver.wakeup()
 
     # --- positions, commits -----------------------------------------------------------------------------------------

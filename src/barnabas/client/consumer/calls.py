@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from barnabas.client import arguments
-from barnabas.client.consumer.consumer_core import ConsumerCore
 from barnabas.client.consumer.group.offset_commits import Offsets
+from barnabas.client.consumer.kafka_consumer import KafkaConsumer
 from barnabas.client.consumer.subscription_state import Pattern
 from barnabas.client.offset_messages import EARLIEST, LATEST, OffsetAndMetadata, OffsetsOfPartitions
 from barnabas.connection.cluster import PartitionView
@@ -33,12 +33,12 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class ConsumerCalls:
-    def __init__(self, core: ConsumerCore) -> None:
-        self._core = core
+    def __init__(self, state: KafkaConsumer) -> None:
+        self._state = state
 
     def _timeout(self, timeout: float | None) -> float:
         if timeout is None:
-            return self._core.settings.default_api_timeout_ms / 1000
+            return self._state.settings.default_api_timeout_ms / 1000
         return arguments.seconds("timeout", timeout)
 
     async def commit(self, offsets: OffsetsArgument | None = None, timeout: float | None = None) -> None:
@@ -50,27 +50,27 @@ class ConsumerCalls:
         other errors of the coordinator.
         """
         timeout_s, given = self._timeout(timeout), read_offsets(offsets)
-        commits = self._core.group().commits
-        await commits.commit(self._core.consumed_offsets() if given is None else given, timeout_s=timeout_s)
+        commits = self._state.group().commits
+        await commits.commit(self._state.consumed_offsets() if given is None else given, timeout_s=timeout_s)
 
     async def committed(
         self, partitions: Partitions, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Returns the offsets that the group has committed, None for partitions without one."""
         timeout_s, wanted = self._timeout(timeout), arguments.partitions("partitions", partitions)
-        return await self._core.group().commits.committed(wanted, timeout_s)
+        return await self._state.group().commits.committed(wanted, timeout_s)
 
     async def position(self, partition: TopicPartition | tuple[str, int], timeout: float | None = None) -> int:
         """Returns the offset behind the last delivered record. Waits for the initial position."""
         timeout_s = self._timeout(timeout)
-        return await self._core.position(arguments.partition("partition", partition), timeout_s)
+        return await self._state.position(arguments.partition("partition", partition), timeout_s)
 
     async def offsets_for_times(
         self, timestamps: Times, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Returns the first record of each partition at or after a time in milliseconds, None if there is none."""
         times = _times("timestamps", timestamps)
-        found = await self._core.list_offsets(times, self._timeout(timeout))
+        found = await self._state.list_offsets(times, self._timeout(timeout))
         return {partition: OffsetAndTimestamp(*each) if each.offset >= 0 else None for partition, each in found.items()}
 
     async def beginning_offsets(
@@ -87,13 +87,13 @@ class ConsumerCalls:
         self, partitions: Partitions, timestamp: int, timeout: float | None
     ) -> dict[TopicPartition, int]:
         timestamps = dict.fromkeys(arguments.partitions("partitions", partitions), timestamp)
-        found = await self._core.list_offsets(timestamps, self._timeout(timeout))
+        found = await self._state.list_offsets(timestamps, self._timeout(timeout))
         return {partition: each.offset for partition, each in found.items()}
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionView]:
         """Returns the topic's partitions in the order of their numbers. Raises TopicNotFound, OperationTimedOut."""
         timeout_s = self._timeout(timeout)
-        view = await self._core.client.topic(arguments.topic_name("topic", topic), timeout_s)
+        view = await self._state.client.topic(arguments.topic_name("topic", topic), timeout_s)
         return view.in_order()
 
 
@@ -112,7 +112,7 @@ class _Topics:
 
 
 def read_topics(given: "Iterable[str] | re.Pattern[str]") -> list[str] | Pattern:
-    """Returns the topics for the core: names, or a pattern if one of them begins with `^`. Raises UsageError."""
+    """Returns the topics to subscribe to: names, or a pattern if one of them begins with `^`. Raises UsageError."""
     if isinstance(given, re.Pattern):
         return given
     wanted = _topics("topics", [given] if isinstance(given, str) else given)

@@ -91,8 +91,8 @@ class Consumer(ThreadedReading, Generic[K, V]):
         self._set_up(topics, {**named, "key_deserializer": key_deserializer, "value_deserializer": value_deserializer})
 
     def _open(self) -> None:
-        core = self._core = self._new_core()
-        self._driver = SyncDriver(core.client, ssl_context=self._tls, on_fork=self._left_behind, name="consumer")
+        state = self._state = self._new_state()
+        self._driver = SyncDriver(state.client, ssl_context=self._tls, on_fork=self._left_behind, name="consumer")
         if self._subscribed is not None:
             try:
                 self._driver.run(self._subscribed)
@@ -171,13 +171,13 @@ class Consumer(ThreadedReading, Generic[K, V]):
         as done when that returns. Before partitions go to another member, their records in progress get
         `finish_timeout` seconds, too; that member handles unfinished ones again. Handlers run in threads.
         """
-        make_pool = partial(ThreadPool, wake=lambda: self._driver.wakeup(), is_closing=lambda: self._core.closing)
+        make_pool = partial(ThreadPool, wake=lambda: self._driver.wakeup(), is_closing=lambda: self._state.closing)
         result_of(Processor(self, make_pool, handler, workers, ordered_by, on_error, limit, finish_timeout).run())
 
     def wakeup(self) -> None:
         """Makes the thread that waits in a call, or the next one that would wait, raise WokenUp. Any thread and signal
         handlers may call it."""
-        self._core.woken = self._core.needs_poll = True
+        self._state.woken = self._state.needs_poll = True
         self._driver.wakeup()
 
     # --- positions, commits -----------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 from barnabas.client import arguments
 from barnabas.client.consumer.calls import ConsumerCalls, OffsetsArgument, Partitions, read_offsets, read_topics
-from barnabas.client.consumer.consumer_core import ConsumerCore
 from barnabas.client.consumer.health import Health, health_of
+from barnabas.client.consumer.kafka_consumer import KafkaConsumer
 from barnabas.client.consumer.rebalance_listener import Callback, RebalanceEvent, RebalanceListener
 from barnabas.client.offset_messages import GroupMetadata
 from barnabas.client.settings import ConsumerSettings
@@ -52,7 +52,7 @@ class ConsumerDriver(Protocol):
 
 class ConsumerBase(ABC):
     settings: ConsumerSettings
-    _core: ConsumerCore
+    _state: KafkaConsumer
     _calls: ConsumerCalls
     _driver: ConsumerDriver
 
@@ -79,17 +79,17 @@ class ConsumerBase(ABC):
             self._subscribed = self._subscribing(topics[0] if is_pattern else topics, listener)
         self._open()
 
-    def _new_core(self) -> ConsumerCore:
+    def _new_state(self) -> KafkaConsumer:
         settings = network_client_settings(
             self.settings, allow_auto_topic_creation=self.settings.allow_auto_create_topics
         )
-        core = ConsumerCore(NetworkClient(settings, time.monotonic()), self.settings, _wall_ms)
-        self._calls = ConsumerCalls(core)
-        return core
+        state = KafkaConsumer(NetworkClient(settings, time.monotonic()), self.settings, _wall_ms)
+        self._calls = ConsumerCalls(state)
+        return state
 
     @abstractmethod
     def _open(self) -> None:
-        """Makes core and driver, and renews the subscription if there is one."""
+        """Makes the state machine and its driver, and renews the subscription if there is one."""
 
     @abstractmethod
     def _check_process(self) -> None:
@@ -114,18 +114,18 @@ class ConsumerBase(ABC):
             )
 
     def _run(self, action: Callable[[], T]) -> T:
-        """Calls `action`, which uses the core, and makes a turn."""
+        """Calls `action`, which uses the state machine, and makes a turn."""
         self._check_process()
         return self._driver.run(action)
 
     def _answer(self, promise: Promise[T], was_closing: bool) -> T:
         """Returns the result of a call that began before or after a close (`was_closing`). A close in between may be
         the cause of an error, which is then ClientClosed."""
-        core = self._core
-        if core.closing is not was_closing and not (promise.done and promise.error is None):
+        state = self._state
+        if state.closing is not was_closing and not (promise.done and promise.error is None):
             raise ClientClosed("the consumer is closed") from promise.error
         if not promise.done:
-            core.woken = False
+            state.woken = False
             raise WokenUp("wakeup was called")
         return promise.result()
 
@@ -160,7 +160,7 @@ class ConsumerBase(ABC):
         wanted = read_topics(topics)
 
         def subscribe() -> None:
-            self._core.subscribe(wanted)
+            self._state.subscribe(wanted)
             self._listener = listener
 
         return subscribe
@@ -168,23 +168,23 @@ class ConsumerBase(ABC):
     def assign(self, partitions: Partitions) -> None:
         """Reads these partitions, which the group does not assign. Each call replaces the last."""
         wanted = arguments.partitions("partitions", partitions)
-        self._remember(lambda: self._core.assign(wanted))
+        self._remember(lambda: self._state.assign(wanted))
 
     def assignment(self) -> set[TopicPartition]:
         """Returns the partitions that this consumer reads now."""
-        return set(self._run(lambda: self._core.subscription.assigned()))
+        return set(self._run(lambda: self._state.subscription.assigned()))
 
     def subscription(self) -> set[str]:
         """Returns the subscribed topics; for a pattern those that match."""
-        return set(self._run(lambda: self._core.subscription.topics))
+        return set(self._run(lambda: self._state.subscription.topics))
 
     def enforce_rebalance(self, reason: str = "the application asks for a rebalance") -> None:
         """Joins the group again with the next poll."""
         arguments.text("reason", reason)
 
         def enforce() -> None:
-            if self._core.coordinator is not None:
-                self._core.coordinator.membership.request_rejoin(reason)
+            if self._state.coordinator is not None:
+                self._state.coordinator.membership.request_rejoin(reason)
 
         self._run(enforce)
 
@@ -195,31 +195,31 @@ class ConsumerBase(ABC):
         has that record."""
         wanted = arguments.partition("partition", partition)
         at, epoch = _offset("offset", offset), _epoch("leader_epoch", leader_epoch)
-        self._run(lambda: self._core.seek(wanted, at, epoch))
+        self._run(lambda: self._state.seek(wanted, at, epoch))
 
     def seek_to_beginning(self, partitions: Partitions = ()) -> None:
-        """Of these, or of all that are assigned."""
+        """Seeks the first offsets of these partitions, or of all that are assigned."""
         wanted = arguments.partitions("partitions", partitions)
-        self._run(lambda: self._core.seek_to(wanted, "earliest"))
+        self._run(lambda: self._state.seek_to(wanted, "earliest"))
 
     def seek_to_end(self, partitions: Partitions = ()) -> None:
-        """Of these, or of all that are assigned."""
+        """Seeks the ends of these partitions, or of all that are assigned."""
         wanted = arguments.partitions("partitions", partitions)
-        self._run(lambda: self._core.seek_to(wanted, "latest"))
+        self._run(lambda: self._state.seek_to(wanted, "latest"))
 
     def pause(self, partitions: Partitions) -> None:
         """Returns no records of these partitions until `resume`. They stay assigned."""
         wanted = arguments.partitions("partitions", partitions)
-        self._run(lambda: self._core.pause(wanted))
+        self._run(lambda: self._state.pause(wanted))
 
     def resume(self, partitions: Partitions) -> None:
         """Returns records of these partitions again, after `pause`."""
         wanted = arguments.partitions("partitions", partitions)
-        self._run(lambda: self._core.resume(wanted))
+        self._run(lambda: self._state.resume(wanted))
 
     def paused(self) -> set[TopicPartition]:
         """Returns the partitions that `pause` was called for."""
-        return set(self._run(lambda: self._core.subscription.paused()))
+        return set(self._run(lambda: self._state.subscription.paused()))
 
     def commit_async(
         self, offsets: OffsetsArgument | None = None, callback: Callable[[Any, Any], object] | None = None
@@ -230,15 +230,15 @@ class ConsumerBase(ABC):
         on_commit: Callable[..., Any] | None = arguments.callback("callback", callback)
 
         def commit() -> None:
-            wanted = self._core.consumed_offsets() if given is None else given
+            wanted = self._state.consumed_offsets() if given is None else given
 
             def done(promise: Promise[None]) -> None:
                 if on_commit is not None:
-                    self._core.client.completions.append(partial(on_commit, wanted, promise.error))
+                    self._state.client.completions.append(partial(on_commit, wanted, promise.error))
                 elif promise.error is not None:
                     _log.warning("a commit of %d partitions fails: %s", len(wanted), promise.error)
 
-            self._core.group().commits.commit(wanted).on_done(done)
+            self._state.group().commits.commit(wanted).on_done(done)
 
         self._run(commit)
 
@@ -246,19 +246,19 @@ class ConsumerBase(ABC):
 
     def health(self) -> Health:
         """Returns the assignment, the reasons for waiting, and the last rebalances; also while another thread polls."""
-        return self._run(lambda: health_of(self._core))
+        return self._run(lambda: health_of(self._state))
 
     def metrics(self) -> dict[str, int]:
         """Returns counts of fetches, commits, rebalances and so on."""
-        return self._run(lambda: self._core.metrics())
+        return self._run(lambda: self._state.metrics())
 
     def group_metadata(self) -> GroupMetadata:
         """Returns the membership for a producer that commits this consumer's offsets in a transaction."""
 
         def describe() -> GroupMetadata:
-            if self._core.coordinator is None:
+            if self._state.coordinator is None:
                 raise UsageError("there is no group: group.id is not set")
-            membership = self._core.coordinator.membership
+            membership = self._state.coordinator.membership
             generation, member = membership.assigned_generation, membership.settings
             return GroupMetadata(
                 member.group_id, generation.generation_id, generation.member_id, member.group_instance_id
@@ -269,38 +269,38 @@ class ConsumerBase(ABC):
     # --- the end ----------------------------------------------------------------------------------------------------
 
     async def _unsubscribe(self) -> None:
-        self._run(lambda: self._core.auto_commit(0.0, all_delivered=True))
-        event = self._run(self._core.final_event)
+        self._run(lambda: self._state.auto_commit(0.0, all_delivered=True))
+        event = self._run(self._state.final_event)
         try:
             if event is not None:
                 await self._deliver_event(event)
         finally:
             self._subscribed = None
-            if not self._core.closing:  # a close does the other steps itself
-                self._run(self._core.unsubscribe)
+            if not self._state.closing:  # a close does the other steps itself
+                self._run(self._state.unsubscribe)
 
     async def _leave(self, deadline: float, all_delivered: bool) -> None:
         """Commits, calls the listener and leaves the group, as far as the coordinator can be reached. Waits for
         answers until the deadline."""
-        core, driver = self._core, self._driver
+        state, driver = self._state, self._driver
 
         async def answered(promise: Promise[None]) -> None:
             await self._wait(
-                lambda: promise.done or core.coordinator is None or not core.coordinator.is_reachable,
+                lambda: promise.done or state.coordinator is None or not state.coordinator.is_reachable,
                 max(deadline - time.monotonic(), 0.0),
             )
 
         with contextlib.suppress(ClientClosed):
             timeout_s = max(deadline - time.monotonic(), 0.0)
-            await answered(driver.run(lambda: core.auto_commit(timeout_s, all_delivered=all_delivered)))
-            event = driver.run(core.final_event)
+            await answered(driver.run(lambda: state.auto_commit(timeout_s, all_delivered=all_delivered)))
+            event = driver.run(state.final_event)
             if event is not None:
                 try:
                     await self._deliver_event(event)
                 except Exception:
                     _log.exception("on_%s fails while the consumer is closed", event.kind)
-            await answered(driver.run(lambda: core.unsubscribe("the consumer is closed")))
-            driver.run(core.fetch_requests.close)
+            await answered(driver.run(lambda: state.unsubscribe("the consumer is closed")))
+            driver.run(state.fetch_requests.close)
 
 
 def _listener(callbacks: dict[str, Any]) -> RebalanceListener:

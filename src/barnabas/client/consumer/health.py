@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from barnabas.client.consumer.consumer_core import ConsumerCore
 from barnabas.client.consumer.group.consumer_coordinator import ConsumerCoordinator
 from barnabas.client.consumer.group.rebalance_history import Rebalance
+from barnabas.client.consumer.kafka_consumer import KafkaConsumer
 from barnabas.client.consumer.subscription_state import SubscriptionKind
 from barnabas.errors import Attempt
 from barnabas.types import TopicPartition
@@ -72,7 +72,7 @@ class Health(NamedTuple):
         return not troubles and self.state in ("stable", "assigned by hand", "without a group")
 
 
-def health_of(core: ConsumerCore) -> Health:
+def health_of(core: KafkaConsumer) -> Health:
     now, subscription, coordinator = core.client.now, core.subscription, core.coordinator
     state = {SubscriptionKind.NONE: "unsubscribed", SubscriptionKind.MANUAL: "assigned by hand"}.get(
         subscription.kind, coordinator.membership.state.value if coordinator is not None else "without a group"
@@ -100,7 +100,7 @@ def health_of(core: ConsumerCore) -> Health:
     return common if coordinator is None else _health_in_group(common, core, coordinator, now)
 
 
-def _health_in_group(common: Health, core: ConsumerCore, coordinator: ConsumerCoordinator, now: float) -> Health:
+def _health_in_group(common: Health, core: KafkaConsumer, coordinator: ConsumerCoordinator, now: float) -> Health:
     membership, poll_timer = coordinator.membership, coordinator.membership.poll_timer
     broker = core.client.metadata.cluster.brokers.get(core.client.coordinator(membership.coordinator) or -1)
     in_progress = membership.history.under_way()
@@ -125,7 +125,7 @@ def _health_in_group(common: Health, core: ConsumerCore, coordinator: ConsumerCo
     return health
 
 
-def _lag(core: ConsumerCore) -> Mapping[TopicPartition, int | None]:
+def _lag(core: KafkaConsumer) -> Mapping[TopicPartition, int | None]:
     """Returns the lag behind the delivered records; the subscription's is that behind the decoded ones."""
     lags = dict(core.subscription.lag(read_committed=core.settings.read_committed))
     for partition, lag in lags.items():

@@ -88,7 +88,7 @@ class ReadingBase(ConsumerBase):
             if len(records) >= limit:
                 return
             with self._driver.lock:
-                found = self._core.more_records() if records else self._core.next_records()
+                found = self._state.more_records() if records else self._state.next_records()
 
     def _return_some(
         self, found: DecodedRecords | CompletedFetch, limit: int, *, raises: bool
@@ -96,7 +96,7 @@ class ReadingBase(ConsumerBase):
         """Returns up to `limit` records. Without `raises`, returns None for an error, which is raised the next time."""
         if isinstance(found, DecodedRecords):
             with self._driver.lock:
-                return self._core.delivered.deliver(found, limit)
+                return self._state.delivered.deliver(found, limit)
         try:
             records = self._read(found, limit)
         except BarnabasError:
@@ -105,22 +105,22 @@ class ReadingBase(ConsumerBase):
             return None
         with self._driver.lock:
             if len(records) <= limit:
-                is_wanted = self._core.deliver(found, ended=found.is_ended, gives=bool(records))
+                is_wanted = self._state.deliver(found, ended=found.is_ended, gives=bool(records))
                 return records if is_wanted else []
-            decoded = self._core.hold(found, records, ended=found.is_ended)  # an interceptor has added some
-            return [] if decoded is None else self._core.delivered.deliver(decoded, limit)
+            decoded = self._state.hold(found, records, ended=found.is_ended)  # an interceptor has added some
+            return [] if decoded is None else self._state.delivered.deliver(decoded, limit)
 
     def _decode(self, fetch: CompletedFetch, limit: int) -> DecodedRecords | None:
         records = self._read(fetch, limit)
         with self._driver.lock:
-            return self._core.hold(fetch, records, ended=fetch.is_ended)
+            return self._state.hold(fetch, records, ended=fetch.is_ended)
 
     def _read(self, fetch: CompletedFetch, limit: int) -> list[AnyRecord]:
         try:
             records = fetch.read(limit)
         except BarnabasError:
             with self._driver.lock:  # the position now is that of the broken record
-                self._core.hold(fetch, [], ended=False)
+                self._state.hold(fetch, [], ended=False)
             raise
         return self._intercepted(records) if records and self.settings.interceptor_classes else records
 
@@ -162,8 +162,8 @@ class ReadingBase(ConsumerBase):
             batch = read()
         except BarnabasError:
             with self._driver.lock:
-                self._core.deliver(fetch, ended=False, gives=False)
+                self._state.deliver(fetch, ended=False, gives=False)
             raise
         with self._driver.lock:
-            is_wanted = self._core.deliver(fetch, ended=fetch.is_ended, gives=batch is not None)
+            is_wanted = self._state.deliver(fetch, ended=fetch.is_ended, gives=batch is not None)
         return batch if is_wanted else None

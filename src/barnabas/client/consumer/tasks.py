@@ -24,7 +24,7 @@ class TaskReading(ReadingBase):
     def _init_tasks(self) -> None:
         self._polling = False
         self._begun = False
-        """Whether core and driver exist."""
+        """Whether the state machine and its driver exist."""
         self._closed = False
 
     @abstractmethod
@@ -46,11 +46,11 @@ class TaskReading(ReadingBase):
 
     async def _next(self, timeout_s: float | None) -> DecodedRecords | CompletedFetch | None:
         """Returns the next records, after the listener has got its events; None when the time is over."""
-        core, driver = self._core, self._opened()
+        state, driver = self._state, self._opened()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         await asyncio.sleep(0)  # a reader that always finds records must let other tasks run
         while True:
-            found = driver.run(core.poll)
+            found = driver.run(state.poll)
             if isinstance(found, RebalanceEvent):
                 await self._deliver_event(found)
             elif found is not None:
@@ -58,13 +58,13 @@ class TaskReading(ReadingBase):
             else:
                 left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
                 try:
-                    driver.run(core.begin_wait)
-                    if not await driver.wait(core.is_ready, left):
+                    driver.run(state.begin_wait)
+                    if not await driver.wait(state.is_ready, left):
                         return None
                 finally:
-                    core.is_waiting = False
+                    state.is_waiting = False
                     if not driver.closed:
-                        driver.run(core.end_wait)
+                        driver.run(state.end_wait)
 
     async def _wait_for_next(self) -> DecodedRecords | CompletedFetch:
         try:
@@ -88,7 +88,7 @@ class TaskReading(ReadingBase):
                     decoded = found if isinstance(found, DecodedRecords) else self._decode(found, CHUNK)
             except Ended:
                 return None
-        self._core.delivered.begin_iteration(decoded)
+        self._state.delivered.begin_iteration(decoded)
         return decoded
 
     async def _wait(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
@@ -96,7 +96,7 @@ class TaskReading(ReadingBase):
 
     async def _deliver_event(self, event: RebalanceEvent) -> None:
         callback = self._listener.callback_for(event)
-        self._core.event_delivered()
+        self._state.event_delivered()
         if callback is not None:
             await self._call(callback, self, event.partitions)
 
@@ -112,7 +112,7 @@ class TaskReading(ReadingBase):
         driver = self._driver
         deadline = time.monotonic() + timeout_s
         try:
-            self._core.closing = self._core.needs_poll = True
+            self._state.closing = self._state.needs_poll = True
             driver.run(lambda: None)
             await driver.wait(lambda: not self._polling, timeout_s / 2)
             await self._leave(deadline, all_delivered)

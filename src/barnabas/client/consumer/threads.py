@@ -58,7 +58,7 @@ class ThreadedReading(ReadingBase):
 
     def _call_listener(self, event: RebalanceEvent) -> None:
         callback = self._listener.callback_for(event)
-        self._core.event_delivered()
+        self._state.event_delivered()
         if callback is not None:
             callback(self, event.partitions)
 
@@ -89,10 +89,10 @@ class ThreadedReading(ReadingBase):
             try:
                 with self._reading:
                     found = read()
-                    delivered = self._core.delivered
+                    delivered = self._state.delivered
                     undelivered, delivered.rollback_positions = delivered.rollback_positions, {}
             except ClientClosed:
-                if ends and self._core.closing:
+                if ends and self._state.closing:
                     raise Ended from None
                 raise
             finally:
@@ -104,7 +104,7 @@ class ThreadedReading(ReadingBase):
                         self._close_as_asked()
         except BaseException:
             if undelivered:
-                self._core.delivered.rollback_positions = undelivered
+                self._state.delivered.rollback_positions = undelivered
             raise
         return found
 
@@ -134,33 +134,33 @@ class ThreadedReading(ReadingBase):
     def _poll(self, timeout: float | None, limit: int) -> list[AnyRecord]:
         records: list[AnyRecord] = []
         self._collect(records, self._next(timeout), limit)
-        if self._core.fetch_requests.wants_turn and not self._driver.background_turn_due:
+        if self._state.fetch_requests.wants_turn and not self._driver.background_turn_due:
             self._driver.turn()  # the poll has made room: fetch more while the application works
-        if self._core.closing:
+        if self._state.closing:
             raise ClientClosed("the consumer is closed")
         return records
 
     def _runs(self) -> Iterator[Iterator[AnyRecord]]:
         """Yields the records of an iteration in runs, each as long as the iteration may go on without a check."""
-        core = self._core
+        state = self._state
         pace = Pace()
         with contextlib.suppress(Ended):
             while True:
                 decoded = self._next_decoded()
                 iterator = decoded.iterator
                 while True:
-                    core.polled_at = pace.begin()
+                    state.polled_at = pace.begin()
                     yield islice(iterator, pace.size)
-                    if core.needs_poll or not length_hint(iterator):
+                    if state.needs_poll or not length_hint(iterator):
                         break
                     pace.end()
 
     def _next(self, timeout: float | None) -> DecodedRecords | CompletedFetch | None:
         """Returns the next records, after the listener has got its events; None when the time is over."""
-        core, driver = self._core, self._driver
+        state, driver = self._state, self._driver
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            found = self._poll_core()
+            found = self._poll_state()
             if isinstance(found, RebalanceEvent):
                 self._call_listener(found)
             elif found is not None:
@@ -170,34 +170,34 @@ class ThreadedReading(ReadingBase):
                 ready = False
                 try:
                     with driver.lock:
-                        core.begin_wait()
-                    ready = driver.wait(core.is_ready, left, may_leave=core.has_little)
+                        state.begin_wait()
+                    ready = driver.wait(state.is_ready, left, may_leave=state.has_little)
                 finally:
-                    core.is_waiting = False
+                    state.is_waiting = False
                     if ready:
                         with driver.lock:
-                            found = core.end_wait_with_records()
+                            found = state.end_wait_with_records()
                     elif not driver.closed:
-                        driver.run(core.end_wait)
+                        driver.run(state.end_wait)
                 if not ready:
                     return None
                 if found is not None:  # the listener has no event before these records
-                    if core.fetch_requests.wants_turn and core.has_little():
+                    if state.fetch_requests.wants_turn and state.has_little():
                         driver.turn_soon()
                     return found
 
-    def _poll_core(self) -> RebalanceEvent | DecodedRecords | CompletedFetch | None:
-        """Polls the core. Usually its buffer has records, and needs no turn of the network client each time."""
-        core = self._core
+    def _poll_state(self) -> RebalanceEvent | DecodedRecords | CompletedFetch | None:
+        """Polls the state machine. Usually its buffer has records, which need no turn of the network client."""
+        state = self._state
         now = time.monotonic()
         if now < self._turned_at + TURN_S:
-            core.polled_at = now
+            state.polled_at = now
             with self._driver.lock:
-                found = core.poll_buffer()
+                found = state.poll_buffer()
             if found is not None:
                 return found
         self._turned_at = now
-        return self._driver.run_before_wait(core.poll)
+        return self._driver.run_before_wait(state.poll)
 
     def _wait_for_next(self) -> DecodedRecords | CompletedFetch:
         found = self._next(None)
@@ -212,28 +212,28 @@ class ThreadedReading(ReadingBase):
                     found = self._wait_for_next()
                     decoded = found if isinstance(found, DecodedRecords) else self._decode(found, CHUNK)
                 except ClientClosed:
-                    if self._core.closing:
+                    if self._state.closing:
                         raise Ended from None
                     raise
                 if decoded is not None:
                     with self._driver.lock:
-                        self._core.delivered.begin_iteration(decoded)
+                        self._state.delivered.begin_iteration(decoded)
                     return decoded
 
     def _wait_for(self, promise: Promise[T]) -> T:
-        core = self._core
-        was_closing = core.closing  # the listener may call the consumer while that is closed
+        state = self._state
+        was_closing = state.closing  # the listener may call the consumer while that is closed
         with self._enters():
-            self._driver.wait(lambda: promise.done or core.woken or core.closing is not was_closing)
+            self._driver.wait(lambda: promise.done or state.woken or state.closing is not was_closing)
             return self._answer(promise, was_closing)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def _close(self, timeout: float, all_delivered: bool) -> None:
-        core, driver = self._core, self._driver
+        state, driver = self._state, self._driver
         if driver.closed:
             return
-        core.closing = core.needs_poll = True
+        state.closing = state.needs_poll = True
         driver.wakeup()
         if threading.get_ident() in self._inside:
             self._close_asked = timeout, all_delivered

@@ -218,8 +218,8 @@ class ConsumerKeywords(CommonKeywords, total=False):
     """Objects that see records before they are returned (`on_consume`, which may change them) and offsets that were
     committed (`on_commit`)."""
     on_assigned: Callable[[Any, tuple[TopicPartition, ...]], object] | None
-    """As of `subscribe`: called when partitions came and before they are read."""
+    """Called after partitions were assigned and before they are read; see `subscribe`."""
     on_revoked: Callable[[Any, tuple[TopicPartition, ...]], object] | None
-    """As of `subscribe`: called before partitions go."""
+    """Called before partitions are revoked; see `subscribe`."""
     on_lost: Callable[[Any, tuple[TopicPartition, ...]], object] | None
-    """As of `subscribe`: called when others may have the partitions already."""
+    """Called when other members may have the partitions already; see `subscribe`."""

@@ -82,7 +82,7 @@ class SyncDriver:
         self.background_turn_due = False
         """Whether the background thread was asked for a turn."""
         self._background_thread: threading.Thread | None = None
-        self._bell = threading.Lock()
+        self._bell = threading.Lock()  # wakes the background thread when it is released
         self._bell.acquire()
         self._sleeps_until = float("-inf")
 
@@ -397,6 +397,8 @@ class SyncDriver:
         self._call_back()
 
     def _shut(self, why: str) -> None:
+        """Closes the connections and wakes all threads. The caller holds the lock; `close` waits for the background
+        thread in addition."""
         if self.closed:
             return
         self._why_closed = why

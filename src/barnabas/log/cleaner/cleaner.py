@@ -141,12 +141,12 @@ class Cleaner:
         self,
         base_offset: Offset,
         size: int,
-        kernel: "OffsetMap | BatchFilter",
+        batch_walk: "OffsetMap | BatchFilter",
         batches: Callable[[bytes, int], int],
         special: Callable[[BatchHeader, bytes, int], bool],
         block_done: Callable[[int], None] | None = None,
     ) -> bool:
-        """Passes all batches of a segment to the kernel, and to `special` where it stops. Returns False if one of them
+        """Passes all batches of a segment to `batch_walk`, and to `special` where it stops. Returns False if one
         ended the walk.
 
         Calls `block_done` with the position after each block.
@@ -161,7 +161,7 @@ class Cleaner:
                 self.bytes_read += len(data)
                 self._host.spend(len(data))
                 try:
-                    end, enough = _walk_block(data, kernel, batches, special)
+                    end, enough = _walk_block(data, batch_walk, batches, special)
                 except (ValueError, IndexError, CorruptMessage, DamagedData, DecompressedTooLarge) as error:
                     raise Uncleanable(f"{base_offset:020d}.log: {_words(error)}") from error
                 if end and block_done is not None:
@@ -316,7 +316,7 @@ def uncompressed(header: BatchHeader, data: bytes, at: int) -> tuple[bytes, int,
 
 def _walk_block(
     data: bytes,
-    kernel: OffsetMap | BatchFilter,
+    batch_walk: OffsetMap | BatchFilter,
     batches: Callable[[bytes, int], int],
     special: Callable[[BatchHeader, bytes, int], bool],
 ) -> tuple[int, bool]:
@@ -324,15 +324,15 @@ def _walk_block(
     at = 0
     while True:
         at = batches(data, at)
-        if kernel.stop == SPECIAL:
+        if batch_walk.stop == SPECIAL:
             header = read_header(data, at)
             if not special(header, data, at):
                 return at, True
             at += header.size_bytes
             continue
-        if kernel.stop == OLD_FORMAT:
+        if batch_walk.stop == OLD_FORMAT:
             raise ValueError(f"message format {data[at + 16]} at offset {int.from_bytes(data[at : at + 8], 'big')}")
-        return at, kernel.stop == FULL
+        return at, batch_walk.stop == FULL
 
 
 def _next_block_size(data: bytes, left: int) -> int:

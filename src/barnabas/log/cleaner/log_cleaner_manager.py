@@ -96,7 +96,7 @@ class LogCleanerManager:
         self._abandoned_for = ""
         """The failed work; empty if the log itself is the reason."""
         self._states: dict[UnifiedLog, CleaningState] = {}
-        """By the log, not by its name: a later topic of the same name has its own state."""
+        """The state of each log. The key is no name, because a later topic of the same name has its own state."""
         self._truncations: dict[UnifiedLog, int] = {}
         self._renamed: set[str] = set()
         """The log directories with renamed files that are not synced yet."""

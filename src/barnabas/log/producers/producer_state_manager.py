@@ -183,7 +183,7 @@ class ProducerStateManager:
         self._directory = directory
         self.expiration_ms = expiration_ms
         self.producers: OrderedDict[int, ProducerEntry] = OrderedDict()
-        """By producer id; first the one that wrote longest ago."""
+        """The producers by their ids, in the order of their last writes, the oldest first."""
         self._has_forgotten = False
         self.end_offset = Offset(0)
         self.guards = VerificationGuards()

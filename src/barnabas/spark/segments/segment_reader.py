@@ -23,7 +23,7 @@ from barnabas.spark.source.options import SourceOptions, Subscription
 from barnabas.spark.source.planning import OffsetRange
 from barnabas.spark.source.pushdown import Condition, TakesConditions, first_ms, narrowed, pushdown_is_on
 from barnabas.spark.source.schema import Columns
-from barnabas.spark.workers import TaskState, settle
+from barnabas.spark.workers import TaskState, prepare_worker
 from barnabas.types import Offset, TopicPartition
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class SegmentReader(DataSourceReader):
         return [_FilePartition(each) for each in ranges if each.start < each.end] or [_FilePartition(None)]
 
     def read(self, partition: _FilePartition) -> "Iterator[pyarrow.RecordBatch]":
-        settle()
+        prepare_worker()
         if partition.file_range is None:  # Spark would make a partition of its own if there were none
             return
         columns = self._columns

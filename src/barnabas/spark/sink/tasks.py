@@ -15,7 +15,7 @@ from barnabas.spark.sink.columns import SinkColumns
 from barnabas.spark.sink.decision import Transaction
 from barnabas.spark.sink.two_phase import task_id
 from barnabas.spark.sink.worker_names import WriteName, next_task_name
-from barnabas.spark.workers import TaskState, settle
+from barnabas.spark.workers import TaskState, prepare_worker
 
 if TYPE_CHECKING:
     import pyarrow
@@ -53,7 +53,7 @@ class SinkTaskConfig(TaskState):
 def write_rows(config: SinkTaskConfig, batches: "Iterator[pyarrow.RecordBatch]", name: WriteName) -> SinkCommitMessage:
     """Sends all rows of a task. Raises the producer's errors: the transaction then stays open until the driver aborts
     it."""
-    settle()
+    prepare_worker()
     key = tuple(sorted(config.client.items()))
     try:
         if config.two_phase:

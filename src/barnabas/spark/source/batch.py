@@ -61,7 +61,7 @@ class BatchReader(DataSourceReader):
         return self._narrowed(ranges, lookup)
 
     def _narrowed(self, ranges: list[OffsetRange], lookup: OffsetReader) -> list[OffsetRange]:
-        """Without what the query's conditions leave out."""
+        """Returns the ranges without the offsets that the query's conditions leave out."""
         found = narrowed(ranges, self._conditions)
         since = first_ms(self._conditions)
         if since is None:
@@ -73,7 +73,7 @@ class BatchReader(DataSourceReader):
     def _reachable(
         self, wanted: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Not beyond the end of the log: nobody knows whether those records will ever be there. Raises DataLoss."""
+        """Returns the ends, at most those of the logs: records behind them may never be written. Raises DataLoss."""
         beyond = [
             OffsetRange(partition, latest[partition], end)
             for partition, end in wanted.items()
@@ -85,7 +85,7 @@ class BatchReader(DataSourceReader):
         return {partition: min(end, latest[partition]) for partition, end in wanted.items()}
 
     def _check_order(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> None:
-        """Only what was written down can be a mistake; two times may well have nothing between them."""
+        """Raises UsageError if an option's offset is behind the end. Timestamps may have no record between them."""
         starting, ending = self.options.starting, self.options.ending
         for partition, first in start.items() if starting.kind == ending.kind == "offsets" else ():
             if first > end[partition]:

@@ -1,4 +1,4 @@
-"""Streaming reads: what Spark's engine asks, handed to the feed; and the tasks."""
+"""Streaming reads: plans micro-batches for Spark's engine on the driver, and reads them in tasks."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -41,26 +41,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._options.fetch_timeout_ms,
             Columns(schema, format_options),
         )
-        self._lookup: OffsetReader | None = None
-        self._feed: MicroBatches | None = None
+        self._offset_reader: OffsetReader | None = None
+        self._micro_batches: MicroBatches | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_feed": None, "_lookup": None}
+        return {**self.__dict__, "_micro_batches": None, "_offset_reader": None}
 
-    def _fed(self) -> MicroBatches:
-        if self._feed is None:
-            self._lookup = OffsetReader(self._options)
-            self._feed = MicroBatches(self._options, self._lookup)
-        return self._feed
+    def _planner(self) -> MicroBatches:
+        if self._micro_batches is None:
+            self._offset_reader = OffsetReader(self._options)
+            self._micro_batches = MicroBatches(self._options, self._offset_reader)
+        return self._micro_batches
 
     # --- on the driver ----------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        return self._fed().initial().to_json()
+        return self._planner().initial().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The feed goes by the options itself: Spark has no limit of several parts for Python. This one tells Spark
-        that there are limits, which `trigger(once=True)` lifts."""
+        """Returns one of the limits of the options. MicroBatches keeps all of them itself, because Spark has no limit
+        of several parts for Python; this one tells Spark that there are limits, which `trigger(once=True)` lifts."""
         limits = self._options.limits
         if limits.max_offsets:
             return ReadMaxRows(limits.max_offsets)
@@ -72,30 +72,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         before = parse_stream_offset(start)
-        after = self._fed().after(before, everything=isinstance(limit, ReadAllAvailable))
+        after = self._planner().after(before, everything=isinstance(limit, ReadAllAvailable))
         return start if after is before else after.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Returns the ends of the partitions, which Spark shows as `latestOffset` in its progress reports. A source in
         Python has no other place there, so the metrics of Spark's Kafka connector stand in it, too."""
-        latest = self._fed().latest()
+        latest = self._planner().latest()
         if latest is None:
             return None
-        behind = self._fed().behind()
+        behind = self._planner().behind()
         return {**nested(latest), **({BEHIND: behind} if behind else {})}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._fed().freeze()
+        self._planner().freeze()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePartition]:
         until = parse_stream_offset(end)
-        pieces = split(self._fed().to_read(parse_stream_offset(start), until), until.plan, until.record_bytes)
+        pieces = split(self._planner().to_read(parse_stream_offset(start), until), until.plan, until.record_bytes)
         return [RangePartition(task) for task in combined(pieces, until.plan)]
 
     def stop(self) -> None:
-        if self._lookup is not None:
-            self._lookup.close()
-            self._lookup = self._feed = None
+        if self._offset_reader is not None:
+            self._offset_reader.close()
+            self._offset_reader = self._micro_batches = None
 
     # --- in tasks ---------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from barnabas.errors import OffsetOutOfRange
 from barnabas.spark.source.data_loss import OnLoss, lost
 from barnabas.spark.source.planning import OffsetRange
 from barnabas.spark.source.schema import Columns
-from barnabas.spark.workers import TaskState, settle
+from barnabas.spark.workers import TaskState, prepare_worker
 
 if TYPE_CHECKING:
     import pyarrow
@@ -47,7 +47,7 @@ class SourceTaskConfig(TaskState):
 
 def read_ranges(config: SourceTaskConfig, wanted: Sequence[OffsetRange]) -> "Iterator[pyarrow.RecordBatch]":
     """Yields the batches of a task. Raises DataLoss and the client's errors."""
-    settle()
+    prepare_worker()
     reader = _reader(config.client)
     for each in wanted:
         yield from _read(reader, config, each)
@@ -66,10 +66,10 @@ def _read(reader: "PartitionReader", config: SourceTaskConfig, wanted: OffsetRan
                 yield columns.convert(batch)
             return
         except OffsetOutOfRange:
-            wanted = _behind_the_gap(reader, config, wanted._replace(start=position))
+            wanted = _without_lost_offsets(reader, config, wanted._replace(start=position))
 
 
-def _behind_the_gap(reader: "PartitionReader", config: SourceTaskConfig, wanted: OffsetRange) -> OffsetRange:
+def _without_lost_offsets(reader: "PartitionReader", config: SourceTaskConfig, wanted: OffsetRange) -> OffsetRange:
     """Returns the rest of a range whose first offsets are gone. Raises DataLoss if the query is not to go on."""
     partition = wanted.partition
     first, end = reader.bounds(partition)
@@ -85,7 +85,7 @@ def _behind_the_gap(reader: "PartitionReader", config: SourceTaskConfig, wanted:
 
 
 def _reader(client: Mapping[str, str]) -> "PartitionReader":
-    from barnabas.client.partition_reader import PartitionReader  # who plans need not wait for it
+    from barnabas.client.partition_reader import PartitionReader  # planning on the driver does without this import
 
     key = tuple(sorted(client.items()))
     found = _readers.get(key)

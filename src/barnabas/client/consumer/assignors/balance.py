@@ -60,8 +60,10 @@ class _Table:
                     heappush(queue, (self.load[name], name))
 
     def level(self) -> None:
-        """Moves partitions until no member has two more than one that it reaches, through third members if need be.
+        """Moves partitions until no member has two more than another member that could take one of them.
 
+        The move may go through third members: if b subscribes to no topic of a, and c shares topics with both, then
+        c takes a partition of a and gives another one to b. A member reaches all members that get one in this way.
         The fullest member goes first. If all members that it reaches have enough, the same holds for each of them,
         because they reach no others: so each member is visited once, and once more for each move.
         """

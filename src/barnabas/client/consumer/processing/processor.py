@@ -92,15 +92,15 @@ class Processor:
         """Processes records until the consumer is closed. Raises the error that ended the work."""
         consumer = self._consumer
         with consumer._reads():
-            core, driver = self._core, self._driver = consumer._core, consumer._driver
-            records = RecordsInProgress(self._ordered_by, self._limit, core.resumed_from)
+            state, driver = self._state, self._driver = consumer._state, consumer._driver
+            records = RecordsInProgress(self._ordered_by, self._limit, state.resumed_from)
             pool = self._pool = self._make_pool(records, self._handler, self._on_error, self._workers)
             finish_s = SHORT_S
             try:
-                driver.run(lambda: core.begin_processing(pool.offsets))
+                driver.run(lambda: state.begin_processing(pool.offsets))
                 await self._dispatch()
             except ClientClosed:
-                if not core.closing:
+                if not state.closing:
                     raise
             except Exception:
                 finish_s = self._finish_s
@@ -109,27 +109,27 @@ class Processor:
                 await self._end(finish_s)
 
     async def _dispatch(self) -> None:
-        core, driver, pool = self._core, self._driver, self._pool
+        state, driver, pool = self._state, self._driver, self._pool
         while True:
             await pool.give_way()
             if pool.failure is not None:
                 raise pool.failure
-            event = driver.run(core.poll_coordinator)
+            event = driver.run(state.poll_coordinator)
             if event is not None:
                 await self._on_event(event)
             elif not await self._feed():
                 try:
-                    driver.run(core.begin_wait)
+                    driver.run(state.begin_wait)
                     await self._consumer._wait(self._is_due)
                 finally:
-                    core.is_waiting = False
+                    state.is_waiting = False
                     if not driver.closed:
-                        driver.run(core.end_wait)
+                        driver.run(state.end_wait)
 
     def _is_due(self) -> bool:
-        if self._pool.failure is not None or self._core.needs_poll:
+        if self._pool.failure is not None or self._state.needs_poll:
             return True
-        return self._pool.room > 0 and self._core.is_ready()
+        return self._pool.room > 0 and self._state.is_ready()
 
     async def _feed(self) -> bool:
         """Adds records to the pool. Returns False if there are none, or no room for them."""
@@ -137,7 +137,7 @@ class Processor:
         if not room:
             return False
         with self._driver.lock:
-            found = self._core.next_records()
+            found = self._state.next_records()
         if found is None:
             return False
         try:
@@ -147,10 +147,12 @@ class Processor:
                 raise
             record = error.record
             await self._consumer._call(self._on_error, record, error)
-            self._driver.run(lambda: self._core.seek(TopicPartition(record.topic, record.partition), record.offset + 1))
+            self._driver.run(
+                lambda: self._state.seek(TopicPartition(record.topic, record.partition), record.offset + 1)
+            )
             return True
         self._pool.add(records or [])
-        self._core.delivered.rollback_positions = {}
+        self._state.delivered.rollback_positions = {}
         return True
 
     async def _on_event(self, event: RebalanceEvent) -> None:
@@ -174,9 +176,9 @@ class Processor:
 
     async def _commit(self, timeout_s: float) -> None:
         """Commits the offsets of records that are done. Errors are logged."""
-        promise = self._driver.run(lambda: self._core.auto_commit(timeout_s, all_delivered=False))
+        promise = self._driver.run(lambda: self._state.auto_commit(timeout_s, all_delivered=False))
         if timeout_s:
-            await self._consumer._wait(lambda: promise.done or self._core.closing, timeout_s)
+            await self._consumer._wait(lambda: promise.done or self._state.closing, timeout_s)
 
     async def _end(self, finish_s: float) -> None:
         self._pool.stop()
@@ -189,4 +191,4 @@ class Processor:
         finally:
             self._pool.cancel()
             with contextlib.suppress(ClientClosed):
-                self._driver.run(self._core.end_processing)
+                self._driver.run(self._state.end_processing)

@@ -31,14 +31,14 @@ from barnabas.errors import BarnabasError, ClientClosed, OperationTimedOut, Usag
 from barnabas.records.consumer_record import AnyRecord
 from barnabas.types import Offset, TopicPartition
 
-__all__ = ["ConsumerCore"]
+__all__ = ["KafkaConsumer"]
 
 _log = logging.getLogger("barnabas.consumer")
 
 LITTLE_BYTES: Final = 16 * 1024
 
 
-class ConsumerCore:
+class KafkaConsumer:
     """A consumer that never waits. One thread at a time uses it, under the driver's lock or on its loop."""
 
     def __init__(self, client: NetworkClient, settings: ConsumerSettings, wall_ms: Callable[[], int]) -> None:
