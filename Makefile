@@ -15,7 +15,7 @@ help:  ## What there is to make
 
 # What is compiled is made anew when its source changes: the old one would be imported instead.
 INSTALLED_FROM := pyproject.toml constraints.txt setup.py $(wildcard $(addprefix src/barnabas/, \
-  records/compiled/*.py protocol/fetch.py protocol/pr*.py connection/*.py connection/*/*.py client/fetch/*.py client/consumer/*.py client/producer/*.py))
+  records/compiled/*.py protocol/fetch.py protocol/pr*.py connection/*.py connection/*/*.py client/fetch/*.py client/consumer/*.py client/producer/*.py client/producer/drivers/*.py))
 
 define set_up
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

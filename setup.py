@@ -49,7 +49,7 @@ KERNELS += [
             f"client/producer/{part}"
             for part in (
                 *("kafka_producer", "partition_batches", "partitioner", "producer_id"),
-                *("record_accumulator", "sender", "sync_driver"),
+                *("record_accumulator", "sender", "drivers/sync"),
             )
         ),
     )

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar, U
 from barnabas.client.arguments import seconds_or_none
 from barnabas.client.producer.bulk.rows import HeadersArgument
 from barnabas.client.producer.calls import ProducerBase, ProducerCalls
+from barnabas.client.producer.drivers.sync import SyncProducerDriver
 from barnabas.client.producer.producer_batch import OnDelivery, RecordHandle
-from barnabas.client.producer.sync_driver import SyncProducerDriver
 from barnabas.client.producer.unclosed import close_at_exit, warn_of_lost
 from barnabas.client.settings.network import network_client_settings
 from barnabas.connection.drivers.signals import HELD, in_main_thread

@@ -23,6 +23,7 @@ _COMPILED_IN: Final = (
     "client/consumer",
     "client/fetch",
     "client/producer",
+    "client/producer/drivers",
 )
 """The folders that have compiled modules."""
 
