@@ -29,6 +29,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented 
 )
 
 from barnabas.config.log_config import LogConfig
+from barnabas.log.cleaner import cleaner_worker
 from barnabas.log.log_loader import LogEnvironment, create_log
 from barnabas.records.batch import read_header
 from barnabas.records.builder import build_batch
@@ -143,7 +144,7 @@ def cleaner_cpu_s(broker: BrokerProcess) -> float:
                 command = Path(f"/proc/{pid}/cmdline").read_bytes()
             except OSError:
                 continue  # it has ended meanwhile
-            if name.startswith("kafka-log-clean") or b"cleaner.worker" in command:
+            if name.startswith("kafka-log-clean") or cleaner_worker.__name__.encode() in command:
                 fields = rest.split()
                 ticks += int(fields[11]) + int(fields[12])
     return ticks / CLOCK_TICKS_PER_SECOND

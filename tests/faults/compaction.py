@@ -18,10 +18,15 @@ from pathlib import Path
 
 from confluent_kafka import KafkaError, Message
 
+from barnabas.log.cleaner import cleaner_worker
 from bench.brokers import BrokerProcess, process_tree
 from workload import PAUSE_S, POLL_EVERY, Promises, Writer, create_topic, read
 
 SETTINGS = ("num.partitions=4", "log.cleaner.backoff.ms=10", "log.segment.delete.delay.ms=50")
+CLEANER = cleaner_worker.__name__.encode()
+"""A word of the command line of a cleaner process."""
+CLEANER_ROUNDS_MAX = 5
+"""The rounds after which a cleaner must have been found: it is idle, and gone, in few of them."""
 TOPIC = "compacted"
 PARTITIONS = 2
 WRITERS = 3
@@ -124,6 +129,7 @@ class CompactionTest:
         self._keys: dict[str, Key] = defaultdict(Key)
         self._writers: dict[int, KeyedWriter] = {}
         self._cleaners_killed = 0
+        self._cleaner_rounds = 0
 
     def prepare(self) -> None:
         self._broker.start()
@@ -154,8 +160,9 @@ class CompactionTest:
 
     def _kill(self, rng: random.Random, report: RoundReport) -> None:
         if report.killed == "cleaner":
+            self._cleaner_rounds += 1
             for pid in process_tree(self._broker.pid)[1:]:
-                if b"cleaner.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                if CLEANER in Path(f"/proc/{pid}/cmdline").read_bytes():
                     os.kill(pid, signal.SIGKILL)
                     self._cleaners_killed += 1
             return
@@ -198,7 +205,10 @@ class CompactionTest:
         size = sum(path.stat().st_size for p in range(PARTITIONS) for path in self._broker.log_files(TOPIC, p))
         written = sum(len(key.offsets) for key in self._keys.values())
         bound = 8 * PARTITIONS * (1 << 20) + len(self._keys) * 10_000
-        return [f"{written} records were written and {size} bytes are left"] if size > bound else []
+        failures = [f"{written} records were written and {size} bytes are left"] if size > bound else []
+        if self._cleaner_rounds > CLEANER_ROUNDS_MAX and not self._cleaners_killed:
+            failures.append(f"no cleaner process was found in {self._cleaner_rounds} rounds that were to kill it")
+        return failures
 
     def stop(self) -> None:
         """Nothing of it outlives a round."""
