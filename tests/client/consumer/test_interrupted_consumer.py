@@ -16,7 +16,7 @@ FILES = (
     "client/consumer/threads.py",
     "client/consumer/reading.py",
     "client/fetch/completed_fetch.py",
-    "client/consumer/state.py",
+    "client/consumer/kafka_consumer.py",
     "client/consumer/delivered_records.py",
     "client/fetch/fetch_buffer.py",
     "client/consumer/subscription_state.py",
