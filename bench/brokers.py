@@ -17,6 +17,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
+from barnabas.log.cleaner import cleaner_worker
 from bench import peers
 from bench.attached import attached
 
@@ -183,6 +184,11 @@ def process_tree(pid: int) -> list[int]:
         for child in _read(f"/proc/{pid}/task/{thread}/children").split():
             pids += process_tree(int(child))
     return pids
+
+
+def is_cleaner(pid: int) -> bool:
+    """Says whether a process is the cleaner of a Barnabas broker; one that has ended is not."""
+    return cleaner_worker.__name__ in _read(f"/proc/{pid}/cmdline")
 
 
 def free_port() -> int:

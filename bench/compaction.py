@@ -29,7 +29,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented 
 )
 
 from barnabas.config.log_config import LogConfig
-from barnabas.log.cleaner import cleaner_worker
 from barnabas.log.log_loader import LogEnvironment, create_log
 from barnabas.records.batch import read_header
 from barnabas.records.builder import build_batch
@@ -37,7 +36,7 @@ from barnabas.records.record import Record
 from barnabas.records.validation import ValidatedBatch
 from barnabas.types import TopicPartition
 from bench import loads, peers
-from bench.brokers import CLOCK_TICKS_PER_SECOND, BrokerFailed, BrokerProcess, make_broker, process_tree
+from bench.brokers import CLOCK_TICKS_PER_SECOND, BrokerFailed, BrokerProcess, is_cleaner, make_broker, process_tree
 
 SETTINGS = ("num.partitions=1", "log.cleaner.backoff.ms=50", "log.segment.delete.delay.ms=0")
 SEGMENT_BYTES = 100 * 1024**2
@@ -138,13 +137,13 @@ def cleaner_cpu_s(broker: BrokerProcess) -> float:
     """CPU of Kafka's cleaner threads, or of our cleaner process; 0 before there is one."""
     ticks = 0
     for pid in process_tree(broker.pid):
+        all_threads = is_cleaner(pid)
         for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
             try:
                 name, _, rest = stat.read_text().partition("(")[2].rpartition(")")
-                command = Path(f"/proc/{pid}/cmdline").read_bytes()
             except OSError:
                 continue  # it has ended meanwhile
-            if name.startswith("kafka-log-clean") or cleaner_worker.__name__.encode() in command:
+            if all_threads or name.startswith("kafka-log-clean"):
                 fields = rest.split()
                 ticks += int(fields[11]) + int(fields[12])
     return ticks / CLOCK_TICKS_PER_SECOND

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from barnabas.broker.handlers import HANDLER_MODULES
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.server import Broker
@@ -16,6 +18,9 @@ from barnabas.protocol.apis import SERVED, ApiKey
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas.protocol.schema import Request
+from barnabas.records.builder import build_batch
+from barnabas.records.record import Record
+from barnabas.records.validation import validate_produce
 
 CONNECTION = SimpleNamespace(
     peer_host="127.0.0.1",
@@ -52,6 +57,16 @@ def create(broker: Broker, name: str, partitions: int = 1, **configs: str) -> No
     assert result.error_code == 0, result.error_message
 
 
+def produce(broker: Broker, topic: str, partition: int, *, producer_id: int = -1, base_sequence: int = -1) -> int:
+    """Two records; returns the size of their batch."""
+    records = [Record(offset, 1_000 + offset, None, b"value", ()) for offset in (0, 1)]
+    epoch = 3 if producer_id >= 0 else -1
+    batch = build_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=base_sequence)
+    found = broker.replica_manager.leader_of(topic, partition)
+    found.append_as_leader(validate_produce(batch, found.append_policy, broker.clock.wall_ms()), 1)
+    return len(batch)
+
+
 @contextmanager
 def running_broker(directory: Path, **settings: object) -> Iterator[Broker]:
     """Started, on a loop that nobody runs: handlers are plain calls."""
@@ -65,3 +80,10 @@ def running_broker(directory: Path, **settings: object) -> Iterator[Broker]:
     finally:
         broker.stop()
         loop.close()
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    """A running broker of the test alone."""
+    with running_broker(tmp_path) as broker:
+        yield broker

@@ -14,17 +14,13 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 from confluent_kafka import KafkaError, Message
 
-from barnabas.log.cleaner import cleaner_worker
-from bench.brokers import BrokerProcess, process_tree
+from bench.brokers import BrokerProcess, is_cleaner, process_tree
 from workload import PAUSE_S, POLL_EVERY, Promises, Writer, create_topic, read
 
 SETTINGS = ("num.partitions=4", "log.cleaner.backoff.ms=10", "log.segment.delete.delay.ms=50")
-CLEANER = cleaner_worker.__name__.encode()
-"""A word of the command line of a cleaner process."""
 CLEANER_ROUNDS_MAX = 5
 """The rounds after which a cleaner must have been found: it is idle, and gone, in few of them."""
 TOPIC = "compacted"
@@ -162,7 +158,7 @@ class CompactionTest:
         if report.killed == "cleaner":
             self._cleaner_rounds += 1
             for pid in process_tree(self._broker.pid)[1:]:
-                if CLEANER in Path(f"/proc/{pid}/cmdline").read_bytes():
+                if is_cleaner(pid):
                     os.kill(pid, signal.SIGKILL)
                     self._cleaners_killed += 1
             return

@@ -4,8 +4,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+from barnabas.pipeline.checkpoint import read_checkpoint
+from barnabas.pipeline.diagnosis import BrokerView, Problem, find_problems
+from barnabas.types import TopicPartition
+
 IDS = {"orders": "11111111-1111-1111-1111-111111111111"}
 HEAD = '{"batchWatermarkMs":0,"batchTimestampMs":%d,"conf":{"spark.sql.shuffle.partitions":"2"}}'
+ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
+WELL = BrokerView(IDS, {ZERO: 0, ONE: 0}, {ZERO: 50, ONE: 70}, None)
+"""A broker that has all records of the interrupted checkpoint."""
 
 
 def write_checkpoint(path: Path, *batches: dict[str, int], commits: int, ids: dict[str, str] | None = None) -> Path:
@@ -21,3 +28,14 @@ def write_checkpoint(path: Path, *batches: dict[str, int], commits: int, ids: di
     for number in range(commits):
         (path / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
     return path
+
+
+def write_interrupted_checkpoint(path: Path) -> Path:
+    """Writes four batches, of which the last was begun and not committed."""
+    return write_checkpoint(
+        path, {"0": 10, "1": 20}, {"0": 30, "1": 20}, {"0": 40, "1": 60}, {"0": 45, "1": 60}, commits=3
+    )
+
+
+def problems(path: Path, broker: BrokerView | None = WELL) -> list[Problem]:
+    return find_problems(read_checkpoint(path), broker)

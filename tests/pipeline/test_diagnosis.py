@@ -5,24 +5,9 @@ from pathlib import Path
 import pytest
 
 from barnabas.pipeline.checkpoint import read_checkpoint
-from barnabas.pipeline.diagnosis import BrokerView, Problem, find_problems
+from barnabas.pipeline.diagnosis import BrokerView, Problem
 from barnabas.pipeline.repair import repair
-from barnabas.types import TopicPartition
-from pipeline.checkpoints import IDS, write_checkpoint
-
-ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
-WELL = BrokerView(IDS, {ZERO: 0, ONE: 0}, {ZERO: 50, ONE: 70}, None)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return write_checkpoint(
-        tmp_path / "q", {"0": 10, "1": 20}, {"0": 30, "1": 20}, {"0": 40, "1": 60}, {"0": 45, "1": 60}, commits=3
-    )
-
-
-def problems(path: Path, broker: BrokerView | None = WELL) -> list[Problem]:
-    return find_problems(read_checkpoint(path), broker)
+from pipeline.checkpoints import ONE, WELL, ZERO, problems, write_checkpoint
 
 
 def mended(path: Path, broker: BrokerView | None = WELL) -> list[Problem]:

@@ -5,23 +5,9 @@ from pathlib import Path
 
 import pytest
 
-import barnabas
 from barnabas.cli.main import run
 from barnabas.errors import UsageError
 from barnabas.pipeline.project import Project, load, project_lock
-from barnabas.testing import Broker
-from pipeline.checkpoints import write_checkpoint
-
-
-@pytest.fixture
-def project(broker: Broker, tmp_path: Path) -> Path:
-    directory = tmp_path / "mine"
-    assert run(["pipeline", "init", str(directory), "-b", broker.bootstrap_servers]) == 0
-    (directory / "pipeline.py").write_text("def start(spark, settings, checkpoints, trigger): ...\n")  # without pyspark
-    with barnabas.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
-        ids = {"orders": str(admin.describe_topics("orders")["orders"].topic_id)}
-    write_checkpoint(directory / "checkpoints" / "copy", {"0": 5, "1": 5}, {"0": 9, "1": 9}, commits=2, ids=ids)
-    return directory
 
 
 def test_code_that_is_none(project: Path) -> None:

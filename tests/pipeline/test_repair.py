@@ -2,21 +2,9 @@
 
 from pathlib import Path
 
-import pytest
-
 from barnabas.pipeline.checkpoint import read_checkpoint
 from barnabas.pipeline.repair import backup_of
-from barnabas.types import TopicPartition
 from pipeline.checkpoints import write_checkpoint
-
-ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return write_checkpoint(
-        tmp_path / "q", {"0": 10, "1": 20}, {"0": 30, "1": 20}, {"0": 40, "1": 60}, {"0": 45, "1": 60}, commits=3
-    )
 
 
 def test_a_query_named_by_digits(tmp_path: Path) -> None:

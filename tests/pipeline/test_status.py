@@ -2,23 +2,10 @@
 
 from pathlib import Path
 
-import pytest
-
 from barnabas.pipeline.checkpoint import read_checkpoint
-from barnabas.pipeline.diagnosis import BrokerView
 from barnabas.pipeline.status import lag_rows, status_row
 from barnabas.types import TopicPartition
-from pipeline.checkpoints import IDS, write_checkpoint
-
-ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
-WELL = BrokerView(IDS, {ZERO: 0, ONE: 0}, {ZERO: 50, ONE: 70}, None)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return write_checkpoint(
-        tmp_path / "q", {"0": 10, "1": 20}, {"0": 30, "1": 20}, {"0": 40, "1": 60}, {"0": 45, "1": 60}, commits=3
-    )
+from pipeline.checkpoints import WELL
 
 
 def test_status_and_lag(path: Path) -> None:

@@ -1,1 +1,2 @@
 from pipeline.conftest import broker as broker
+from pipeline.conftest import project as project

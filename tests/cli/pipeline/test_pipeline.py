@@ -14,18 +14,6 @@ from barnabas.pipeline.project import TEMPLATES, Project, create, load, load_set
 from barnabas.pipeline.runner import check_checkpoints
 from barnabas.spark.sink.decision import Decision, encode_decision
 from barnabas.testing import Broker
-from pipeline.checkpoints import write_checkpoint
-
-
-@pytest.fixture
-def project(broker: Broker, tmp_path: Path) -> Path:
-    directory = tmp_path / "mine"
-    assert run(["pipeline", "init", str(directory), "-b", broker.bootstrap_servers]) == 0
-    (directory / "pipeline.py").write_text("def start(spark, settings, checkpoints, trigger): ...\n")  # without pyspark
-    with barnabas.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
-        ids = {"orders": str(admin.describe_topics("orders")["orders"].topic_id)}
-    write_checkpoint(directory / "checkpoints" / "copy", {"0": 5, "1": 5}, {"0": 9, "1": 9}, commits=2, ids=ids)
-    return directory
 
 
 @pytest.mark.parametrize("template", TEMPLATES)

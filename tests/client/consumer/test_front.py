@@ -91,16 +91,6 @@ def topic(broker: Broker, name: str) -> str:
     return name
 
 
-@pytest.fixture
-def settings(broker: Broker, name: str) -> dict[str, Any]:
-    return {
-        "bootstrap_servers": broker.bootstrap_servers,
-        "auto_offset_reset": "earliest",
-        "group_id": f"{name}-group",
-        "heartbeat_interval_ms": 300,
-    }
-
-
 def test_both_fronts_have_the_same_names_and_arguments() -> None:
     def told(front: Any) -> dict[str, Any]:
         return {

@@ -1,7 +1,5 @@
 """DescribeCluster: the brokers and the controllers that clients see."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -15,13 +13,8 @@ from barnabas.errors import (
 from barnabas.metadata.image import BrokerImage, MetadataImage
 from barnabas.protocol.apis import ApiKey
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
-from broker.admin_rig import ask, running_broker, versions
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    with running_broker(tmp_path) as broker:
-        yield broker
+from broker.admin_rig import ask, versions
+from broker.admin_rig import broker as broker
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CLUSTER))

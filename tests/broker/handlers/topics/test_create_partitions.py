@@ -1,8 +1,5 @@
 """CreatePartitions: more partitions, on chosen brokers and on any."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from barnabas.broker.server import Broker
@@ -18,13 +15,8 @@ from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from broker.admin_rig import ask, create, running_broker, versions
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    with running_broker(tmp_path) as broker:
-        yield broker
+from broker.admin_rig import ask, create, versions
+from broker.admin_rig import broker as broker
 
 
 def more(name: str, count: int, assignments: list[list[int]] | None = None) -> CreatePartitionsTopic:

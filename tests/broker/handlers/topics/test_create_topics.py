@@ -1,8 +1,5 @@
 """CreateTopics, and every change of topics where another broker decides."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from barnabas.broker.server import Broker
@@ -28,13 +25,8 @@ from barnabas.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from broker.admin_rig import ask, create, running_broker, versions
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    with running_broker(tmp_path) as broker:
-        yield broker
+from broker.admin_rig import ask, create, versions
+from broker.admin_rig import broker as broker
 
 
 def creatable_topic(name: str, partitions: int = 1, factor: int = 1, **configs: str | None) -> CreatableTopic:

@@ -1,6 +1,5 @@
 """DeleteTopics: by name, by id, twice in a request, and where deletion is disabled."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
@@ -15,14 +14,9 @@ from barnabas.errors import (
 )
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from broker.admin_rig import ask, create, running_broker
+from broker.admin_rig import broker as broker
 
 NOBODY = UUID(int=7)
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    with running_broker(tmp_path) as broker:
-        yield broker
 
 
 @pytest.mark.parametrize("version", range(1, 6))

@@ -1,6 +1,5 @@
 """DescribeTopicPartitions: pages that cover everything once."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,12 +16,7 @@ from barnabas.protocol.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from broker.admin_rig import ask, create, running_broker
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    with running_broker(tmp_path) as broker:
-        yield broker
+from broker.admin_rig import broker as broker
 
 
 def pages(broker: Broker, names: list[str], limit: int) -> list[list[tuple[str, list[int]]]]:

@@ -1,8 +1,5 @@
 """ElectLeaders: of named partitions, and of all."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from barnabas.broker.server import Broker
@@ -13,13 +10,8 @@ from barnabas.errors import (
 )
 from barnabas.protocol.apis import ApiKey
 from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from broker.admin_rig import ask, create, running_broker, versions
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    with running_broker(tmp_path) as broker:
-        yield broker
+from broker.admin_rig import ask, create, versions
+from broker.admin_rig import broker as broker
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.ELECT_LEADERS))

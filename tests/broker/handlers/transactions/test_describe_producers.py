@@ -1,8 +1,5 @@
 """DescribeProducers: the producers that a log knows."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from barnabas.broker.server import Broker
@@ -12,26 +9,8 @@ from barnabas.errors import (
     UnknownTopicOrPartition,
 )
 from barnabas.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from barnabas.records.builder import build_batch
-from barnabas.records.record import Record
-from barnabas.records.validation import validate_produce
-from broker.admin_rig import ask, create, running_broker
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    with running_broker(tmp_path) as broker:
-        yield broker
-
-
-def produce(broker: Broker, topic: str, partition: int, *, producer_id: int = -1, base_sequence: int = -1) -> int:
-    """Two records; returns the size of their batch."""
-    records = [Record(offset, 1_000 + offset, None, b"value", ()) for offset in (0, 1)]
-    epoch = 3 if producer_id >= 0 else -1
-    batch = build_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=base_sequence)
-    found = broker.replica_manager.leader_of(topic, partition)
-    found.append_as_leader(validate_produce(batch, found.append_policy, broker.clock.wall_ms()), 1)
-    return len(batch)
+from broker.admin_rig import ask, create, produce
+from broker.admin_rig import broker as broker
 
 
 def test_producers_that_the_log_knows(broker: Broker) -> None:

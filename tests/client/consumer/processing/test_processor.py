@@ -39,14 +39,8 @@ def topic(broker: Broker, name: str) -> str:
 
 
 @pytest.fixture
-def settings(broker: Broker, name: str) -> dict[str, Any]:
-    return {
-        "bootstrap_servers": broker.bootstrap_servers,
-        "auto_offset_reset": "earliest",
-        "group_id": f"{name}-group",
-        "heartbeat_interval_ms": 200,
-        "auto_commit_interval_ms": 50,
-    }
+def settings(settings: dict[str, Any]) -> dict[str, Any]:
+    return settings | {"heartbeat_interval_ms": 200, "auto_commit_interval_ms": 50}
 
 
 class Seen:
