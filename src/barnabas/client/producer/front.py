@@ -86,9 +86,7 @@ class Producer(ProducerBase):
         self._calls = ProducerCalls(
             SyncProducerDriver(self._driver, self.settings, self._send_slowly, self._check_reentry)
         )
-        appender = self._calls.producer.appender
-        self._has_plugins = appender.has_plugins
-        self.__dict__["send"] = appender.send  # one call less for each record
+        self.__dict__["send"] = self._calls.producer.appender.send  # one call less for each record
         close_at_exit(self)
 
     def _left_behind(self) -> None:
@@ -154,7 +152,7 @@ class Producer(ProducerBase):
 
     def _send_slowly(self, *record: Any) -> RecordHandle:
         calls = self._opened()
-        if self._has_plugins:  # Ctrl-C must interrupt the application's code
+        if calls.producer.appender.has_plugins:  # Ctrl-C must interrupt the application's code
             return result_of(calls.send(*record))
         with HELD:
             return result_of(calls.send(*record))
