@@ -171,6 +171,11 @@ class Rig:
         options = {"producer_id": producer_id, "producer_epoch": producer_epoch, "base_sequence": sequence}
         return self.append(log, count, **options)
 
+    def send_old(self, log: UnifiedLog, sequence: int) -> AppendInfo:
+        """Append a batch of a backfill by producer 7: its records are of last week."""
+        stamp = self.clock.now_ms - 7 * 86_400_000
+        return self.append(log, timestamp=stamp, producer_id=7, producer_epoch=0, base_sequence=sequence)
+
     def manager(self, name: str = "data", **options: object) -> LogManager:
         """A manager of one data directory; not started."""
         return LogManager([self.root / name], self.clock, **({"boot_id": "boot-1", "disk": self.disk} | options))

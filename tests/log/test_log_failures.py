@@ -5,17 +5,11 @@ import os
 
 import pytest
 
-from barnabas.config.log_config import LogConfig
 from barnabas.errors import KafkaStorageError
 from barnabas.log.directories.disk import Disk
 from barnabas.log.indexes.transaction_index import TransactionIndex
 from barnabas.log.log_loader import Verification
-from barnabas.types import TopicPartition
-from faulty_filesystem import FaultyFileSystem
-
-
-def contents(log) -> bytes:
-    return b"".join(segment.read(0, segment.size) for segment in log.segments)
+from log.log_files import contents, refuse
 
 
 def test_a_full_disk_fails_the_append_and_nothing_else(rig) -> None:
@@ -44,15 +38,6 @@ def test_a_failed_append_leaves_the_producer_free_to_retry(rig) -> None:
     assert rig.send(log, 7, 0).duplicate
 
 
-def test_short_writes_are_completed(rig) -> None:
-    log = rig.log()
-    rig.disk.chunk = 13
-    rig.append(log, 3)
-    rig.append(log, 2)
-    assert len(contents(log)) == len(rig.batch(3).payload) + len(rig.batch(2).payload)
-    assert rig.reopen(log, Verification.FULL).log_end_offset == 5
-
-
 def test_an_append_waits_until_the_torn_rest_is_gone(rig) -> None:
     log = rig.log()
     rig.append(log)
@@ -68,18 +53,6 @@ def test_an_append_waits_until_the_torn_rest_is_gone(rig) -> None:
     assert rig.reopen(log, Verification.FULL).log_end_offset == 2
 
 
-def test_index_entries_wait_for_room_in_memory(rig) -> None:
-    log = rig.log(index_interval_bytes=0)
-    rig.disk.fails = {"pwrite"}
-    for _ in range(300):
-        rig.append(log)
-    rig.disk.fails = set()
-    log = rig.reopen(log)
-    assert len(log.active_segment.offset_index) == 299
-    for offset in range(300):
-        assert log.read(offset, 1, upper_bound=300, min_one_message=True).size > 0
-
-
 def test_a_roll_that_fails_can_be_tried_again(rig) -> None:
     log = rig.log(segment_bytes=200, index_interval_bytes=0)
     rig.append(log, size=100)
@@ -92,38 +65,6 @@ def test_a_roll_that_fails_can_be_tried_again(rig) -> None:
     assert len(log.segments) == 2
 
 
-def test_after_a_failed_sync_there_are_no_writes_but_reads(rig) -> None:
-    log = rig.log()
-    rig.append(log)
-    rig.disk.fails = {"fdatasync"}
-    with pytest.raises(KafkaStorageError, match="fsync"):
-        log.flush()
-    rig.disk.fails = set()
-    assert log.recovery_point == 0
-    with pytest.raises(KafkaStorageError, match="takes no more writes"):
-        rig.append(log)
-    assert log.read(0, 1000, upper_bound=1, min_one_message=True).size > 0
-    log = rig.reopen(log, Verification.FULL)
-    assert rig.append(log).first_offset == 1
-
-
-def test_a_sync_for_which_there_is_no_room_is_not_tried_again(rig, monkeypatch) -> None:
-    """File systems that allocate late drop what had no room, and the next sync would succeed without it."""
-    log = rig.log()
-    rig.append(log)
-
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(rig.disk, "fdatasync", full)
-    with pytest.raises(KafkaStorageError):
-        log.flush()
-    monkeypatch.undo()
-    with pytest.raises(KafkaStorageError, match="takes no more writes"):
-        rig.append(log)
-    assert log.recovery_point == 0
-
-
 def test_a_read_that_fails_is_a_storage_error(rig) -> None:
     log = rig.log()
     for _ in range(300):
@@ -131,74 +72,6 @@ def test_a_read_that_fails_is_a_storage_error(rig) -> None:
     rig.disk.fails = {"pread"}
     with pytest.raises(KafkaStorageError):
         log.read(0, 1000, upper_bound=300, min_one_message=True)
-
-
-def test_a_flush_in_another_thread_is_void_after_a_cut(rig) -> None:
-    log = rig.log()
-    rig.append(log)
-    rig.append(log)
-    task = log.prepare_flush()
-    task.run()
-    log.truncate_to(1)
-    rig.append(log, 5)
-    task.complete()
-    assert log.recovery_point == 0
-    log.flush()
-    assert log.recovery_point == 6
-    assert log.prepare_flush() is None
-
-
-def test_a_flush_that_overtakes_another_syncs_the_names_of_new_files_itself(rig, monkeypatch) -> None:
-    """A batch that durability=fsync acknowledges must not be in a file whose name only a later sync makes durable."""
-    log = rig.log(segment_bytes=300)
-    log.flush()
-    while len(log.segments) < 2:
-        rig.append(log)
-    synced: list[str] = []
-    real = os.fsync
-
-    def fsync(fd: int) -> None:
-        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
-        real(fd)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    of_rolled = log.prepare_flush(log.active_segment.base_offset)
-    of_all = log.prepare_flush()
-    of_all.run()
-    assert of_all.complete()
-    assert log.recovery_point == log.log_end_offset
-    assert log.directory in synced
-    of_rolled.run()
-    assert of_rolled.complete()
-    synced.clear()
-    rig.append(log)
-    log.flush()
-    assert log.directory not in synced, "no file is new"
-
-
-def test_a_flush_runs_beside_appends_and_deletion(rig) -> None:
-    log = rig.log(segment_bytes=300)
-    for _ in range(10):
-        rig.append(log)
-    task = log.prepare_flush()
-    rig.append(log)
-    log.delete_records(8)
-    log.delete_old_segments(rig.clock.now_ms)
-    rig.environment.deletions.remove_due(rig.clock.now_ms + 10**6)
-    task.run()
-    assert not task.complete(), "the names of what was deleted are not durable yet"
-    log.flush()
-    assert log.recovery_point == 11
-
-
-def test_a_preallocated_full_disk_is_a_storage_error(rig, monkeypatch) -> None:
-    log = rig.log(preallocate=True, segment_bytes=300)
-    rig.append(log, 9)
-    rig.disk.fails = {"ftruncate"}
-    with pytest.raises(KafkaStorageError):
-        rig.append(log, 9)
-    rig.disk.fails = set()
-    assert rig.append(log, 9).first_offset == 9
 
 
 class TestCheckpointWithoutRoom:
@@ -310,39 +183,6 @@ def abort(rig, log, producer_id: int, sequence: int) -> None:
     log.update_high_watermark(log.log_end_offset)
 
 
-def refuse(code: int):
-    def call(*_: object, **__: object) -> None:
-        raise OSError(code, os.strerror(code))
-
-    return call
-
-
-def test_a_segment_that_was_made_by_half_does_not_end_the_log(rig, monkeypatch) -> None:
-    """It is named after the offset that the old segment gets next: a start would hide what stands there."""
-    log = rig.log(segment_bytes=300)
-    rig.append(log, size=100)
-    with monkeypatch.context() as patch:
-        patch.setattr("barnabas.log.indexes.sparse_index.SparseIndex.reset", refuse(errno.EIO))
-        with pytest.raises(KafkaStorageError, match="no new segment"):
-            rig.append(log, size=200)
-    assert rig.append(log, size=10).first_offset == 1
-    assert rig.reopen(log, Verification.TAIL).log_end_offset == 2
-
-
-def test_a_segment_that_cannot_be_removed_again_stops_the_log(rig, monkeypatch) -> None:
-    log = rig.log(segment_bytes=300)
-    rig.append(log, size=100)
-    with monkeypatch.context() as patch:
-        patch.setattr("barnabas.log.indexes.sparse_index.SparseIndex.reset", refuse(errno.EIO))
-        patch.setattr(os, "unlink", refuse(errno.EIO))
-        with pytest.raises(KafkaStorageError):
-            rig.append(log, size=200)
-    with pytest.raises(KafkaStorageError, match="takes no more writes"):
-        rig.append(log, size=10)
-    log = rig.reopen(log, Verification.TAIL)
-    assert rig.append(log, size=10).first_offset == 1
-
-
 def test_a_cut_that_fails_stops_the_log(rig, monkeypatch) -> None:
     log = rig.log()
     for _ in range(3):
@@ -366,115 +206,3 @@ def test_want_of_descriptors_fails_the_append_and_nothing_else(rig, monkeypatch)
         with pytest.raises(KafkaStorageError, match="Too many open files"):
             log.read(0, 100, upper_bound=1, min_one_message=True)
     assert rig.append(log).first_offset == 1
-
-
-def test_a_file_that_is_gone_does_not_come_back_empty(rig) -> None:
-    log = rig.log()
-    rig.append(log)
-    log.release()
-    os.unlink(log.active_segment.path(".log"))
-    with pytest.raises(KafkaStorageError, match="No such file"):
-        rig.append(log)
-    assert not os.path.exists(log.active_segment.path(".log"))
-
-
-class TestFailedSync:
-    """The kernel tells of it once, and may have dropped what it could not write."""
-
-    def test_the_next_sync_does_not_make_up_for_it(self, rig) -> None:
-        log = rig.log()
-        rig.append(log)
-        first, second = log.prepare_flush(), log.prepare_flush()
-        rig.disk.fails = {"fdatasync"}
-        first.run()
-        rig.disk.fails = set()
-        second.run()
-        for task in (second, first):
-            with pytest.raises(KafkaStorageError, match="fsync"):
-                task.complete()
-        with pytest.raises(KafkaStorageError, match="takes no more writes"):
-            log.flush()
-        with pytest.raises(KafkaStorageError, match="takes no more writes"):
-            log.close()
-        assert log.recovery_point == 0
-
-    def test_a_batch_that_may_be_lost_is_not_acknowledged_as_a_duplicate(self, rig) -> None:
-        log = rig.log()
-        rig.send(log, 7, 0)
-        rig.disk.fails = {"fdatasync"}
-        with pytest.raises(KafkaStorageError):
-            log.flush()
-        with pytest.raises(KafkaStorageError, match="takes no more writes"):
-            rig.send(log, 7, 0)
-
-    def test_it_is_no_clean_shutdown(self, rig) -> None:
-        manager = rig.manager()
-        manager.startup(lambda _: rig.config, node_id=1)
-        log = manager.create(rig.topic_partition, None, rig.config)
-        rig.append(log)
-        rig.disk.fails = {"fdatasync"}
-        with pytest.raises(KafkaStorageError):
-            log.flush()
-        rig.disk.fails = set()
-        assert manager.flush_dirty_logs(rig.clock.now_ms) == 0
-        with pytest.raises(KafkaStorageError, match="takes no more writes"):
-            manager.shutdown()
-        assert not os.path.exists(rig.root / "data" / ".kafka_cleanshutdown")
-
-    def test_the_next_start_reads_what_the_device_has(self, rig) -> None:
-        """The page cache still shows the record that could not be written."""
-        manager = rig.manager()
-        manager.startup(lambda _: rig.config, node_id=1)
-        log = manager.create(rig.topic_partition, None, rig.config)
-        rig.append(log)
-        log.flush()
-        size = log.active_segment.size
-        rig.append(log)
-        rig.disk.fails = {"fdatasync"}
-        with pytest.raises(KafkaStorageError):
-            log.flush()
-        rig.disk.fails = set()
-        with pytest.raises(KafkaStorageError):
-            manager.shutdown()
-        rig.disk.forget_cached = lambda fd: os.ftruncate(fd, size)
-        manager = rig.manager()
-        manager.startup(lambda _: rig.config, node_id=1)
-        log = manager.logs[rig.topic_partition]
-        assert log.log_end_offset == 1
-        assert rig.append(log).first_offset == 1
-        manager.shutdown()
-
-    def test_want_of_descriptors_is_none(self, rig, monkeypatch) -> None:
-        log = rig.log(segment_bytes=100)
-        rig.append(log)
-        rig.append(log)
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "open", refuse(errno.EMFILE))
-            with pytest.raises(KafkaStorageError, match="Too many open files"):
-                log.flush()
-        assert log.recovery_point == 0
-        rig.append(log)
-        log.flush()
-        assert log.recovery_point == 3
-
-
-def test_a_flush_of_many_segments_takes_one_descriptor_at_a_time(rig) -> None:
-    root = rig.root / "data"
-    files = FaultyFileSystem(str(root))
-    config = LogConfig(segment_bytes=100)
-    with files.watch():
-        manager = rig.manager(open_files_max=4)
-        manager.startup(lambda _: config, node_id=1)
-        for partition in range(10):
-            log = manager.create(TopicPartition("flights", partition), None, config)
-            for _ in range(5):
-                rig.append(log)
-        files.most_open = 0
-        tasks = manager.collect_flushes(rig.clock.now_ms)
-        for task in tasks:
-            task.run()
-        assert all(task.complete() for task in tasks)
-        assert len(tasks) == 10
-        assert files.most_open <= 4 + 1 + 1, "the pool's, the one that is synced, the lock"
-        manager.shutdown()
-    files.close()

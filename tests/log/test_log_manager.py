@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 import uuid
 from pathlib import Path
 
@@ -14,22 +12,7 @@ from barnabas.config.log_config import LogConfig
 from barnabas.errors import KafkaStorageError, UsageError
 from barnabas.log.log_manager import LogManager
 from barnabas.types import TopicPartition
-
-CONFIG = LogConfig()
-A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b-c", 0)
-
-
-def start(manager: LogManager, **options: object) -> LogManager:
-    manager.startup(lambda topic: CONFIG, **({"node_id": 1} | options))
-    return manager
-
-
-def die(manager: LogManager) -> None:
-    """As SIGKILL: nothing is written, the locks go."""
-    for log in manager.logs.values():
-        log.release()
-    for directory in manager.directories:
-        directory.unlock()
+from log.manager_rig import A0, A1, B0, CONFIG, die, start
 
 
 def test_logs_are_there_after_a_clean_end(rig) -> None:
@@ -70,42 +53,6 @@ def test_the_files_of_a_data_directory_are_kafkas(rig) -> None:
     ]
 
 
-@pytest.mark.parametrize(("boot", "expected"), [("boot-1", 4), ("boot-2", 0)])
-def test_the_boot_decides_how_much_is_read(rig, monkeypatch, boot: str, expected: int) -> None:
-    """Damage far in front of the tail is the sign: only a full check can find it."""
-    monkeypatch.setattr("barnabas.log.log_loader.TAIL_BYTES", 100)
-    manager = start(rig.manager())
-    log = manager.create(A0, None, LogConfig(index_interval_bytes=0))
-    for _ in range(4):
-        rig.append(log)
-    log.active_segment.offset_index.write_tail()
-    path = log.active_segment.path(".log")
-    die(manager)
-    with open(path, "r+b") as file:
-        file.seek(65)
-        file.write(b"\xff")
-    assert start(rig.manager(boot_id=boot)).get(A0).log_end_offset == expected
-
-
-def test_a_copied_directory_is_not_trusted(rig) -> None:
-    manager = start(rig.manager())
-    manager.create(A0, None, CONFIG)
-    die(manager)
-    states = manager.directories[0].states("boot-1")
-    assert states(A0).trusted_boot
-    subprocess.run(["cp", "-r", rig.root / "data", rig.root / "copy"], check=True)
-    copy = start(rig.manager("copy"))
-    die(copy)
-    (rig.root / "copy" / "barnabas-running").write_text((rig.root / "data" / "barnabas-running").read_text())
-    assert not copy.directories[0].states("boot-1")(A0).trusted_boot
-
-
-def test_an_unknown_boot_is_not_trusted(rig) -> None:
-    manager = start(rig.manager(boot_id=""))
-    die(manager)
-    assert not manager.directories[0].states("")(A0).trusted_boot
-
-
 def test_progress_is_told(rig) -> None:
     manager = start(rig.manager())
     for tp in (A0, A1, B0):
@@ -115,38 +62,6 @@ def test_progress_is_told(rig) -> None:
     start(rig.manager(recovery_threads=2), progress=lambda done, total, tp: told.append((done, total, tp)))
     assert [item[:2] for item in told] == [(1, 3), (2, 3), (3, 3)]
     assert {item[2] for item in told} == {A0, A1, B0}
-
-
-def test_a_second_broker_is_kept_out(rig) -> None:
-    manager = start(rig.manager())
-    with pytest.raises(UsageError, match=r"in use by another broker.*another directory"):
-        start(rig.manager())
-    code = f"""
-import fcntl, os
-fd = os.open({str(rig.root / "data" / ".lock")!r}, os.O_RDWR)
-try:
-    fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-except OSError:
-    raise SystemExit(3)
-"""
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 3, "Kafka's kind of lock is held too"
-    manager.shutdown()
-    start(rig.manager())
-
-
-def test_another_brokers_directory_is_refused(rig) -> None:
-    start(rig.manager(), cluster_id="one").shutdown()
-    with pytest.raises(UsageError, match=r"node\.id=1, the broker has 2"):
-        start(rig.manager(), node_id=2)
-    with pytest.raises(UsageError, match=r"cluster\.id=one, the broker has two"):
-        start(rig.manager(), cluster_id="two")
-    assert start(rig.manager()).cluster_id == "one"
-
-
-def test_a_path_that_is_no_directory_is_refused(rig) -> None:
-    (rig.root / "data").write_text("a file")
-    with pytest.raises(UsageError, match=str(rig.root / "data")):
-        start(rig.manager())
 
 
 def test_two_copies_of_a_partition_are_refused(rig) -> None:
@@ -211,50 +126,6 @@ def test_a_deletion_is_finished_by_the_next_process(rig) -> None:
     assert not manager.logs
     manager.remove_deleted(rig.clock.now_ms)
     assert not list((rig.root / "data").glob("*-delete"))
-
-
-def test_long_names_can_be_deleted(rig) -> None:
-    manager, tp = start(rig.manager()), TopicPartition("t" * 249, 0)
-    manager.create(tp, None, CONFIG)
-    manager.delete(tp)
-    (left,) = (rig.root / "data").glob("*-delete")
-    assert len(left.name) == 255
-
-
-def test_what_is_not_a_log_is_left_alone(rig) -> None:
-    for name in ("lost+found", "__cluster_metadata-0", "a-0.0123-stray", "a-0.0123-future", "notes", "a-x", "-3"):
-        (rig.root / "data" / name).mkdir(parents=True)
-    assert dict(start(rig.manager()).logs) == {}
-
-
-def test_logs_that_belong_nowhere_are_put_aside(rig, caplog: pytest.LogCaptureFixture) -> None:
-    manager, old, new = start(rig.manager()), uuid.uuid4(), uuid.uuid4()
-    for tp, topic_id in ((A0, new), (A1, old), (B0, None)):
-        rig.append(manager.create(tp, topic_id, CONFIG), 4)
-    (rig.root / "data" / "backup-2024").mkdir()
-    manager.shutdown()
-
-    def belongs(tp: TopicPartition, topic_id: uuid.UUID | None) -> bool:
-        return topic_id == new
-
-    manager = start(rig.manager(), belongs=belongs)
-    assert set(manager.logs) == {A0}
-    strays = sorted(path.name for path in (rig.root / "data").glob("*-stray"))
-    assert [name.partition(".")[0] for name in strays] == ["a-1", "b-c-0"]
-    assert all((rig.root / "data" / name / f"{0:020}.log").stat().st_size for name in strays)
-    assert [sum(name in line for line in caplog.messages) for name in strays] == [1, 1]
-    assert (rig.root / "data" / "backup-2024").is_dir(), "no log of anybody's"
-    manager.shutdown()
-    assert set(start(rig.manager()).logs) == {A0}, "a stray stays one"
-
-
-def test_damaged_checkpoints_only_cost_time(rig) -> None:
-    manager = start(rig.manager())
-    rig.append(manager.create(A0, None, CONFIG), 4)
-    manager.shutdown()
-    for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"):
-        (rig.root / "data" / name).write_bytes(b"\0\0\0")
-    assert start(rig.manager()).get(A0).log_end_offset == 4
 
 
 def test_settings_reach_the_logs_of_their_topic(rig) -> None:

@@ -7,14 +7,10 @@ import pytest
 
 from barnabas.errors import CorruptMessage, OffsetOutOfRange, RecordListTooLarge
 from barnabas.log.log_loader import Verification
-from barnabas.log.log_offsets import LogOffsets
 from barnabas.log.unified_log import UnexpectedAppendOffset
 from barnabas.records.batch import crc_of, read_header
 from barnabas.records.record import Record
-
-
-def stored(log) -> bytes:
-    return b"".join(segment.read(0, segment.size) for segment in log.segments)
+from log.log_files import contents
 
 
 class TestAppend:
@@ -23,7 +19,7 @@ class TestAppend:
         batches = [rig.batch(3), rig.batch(1), rig.batch(2)]
         infos = [log.append_as_leader(batch, 5) for batch in batches]
         assert [(info.first_offset, info.last_offset) for info in infos] == [(0, 2), (3, 3), (4, 5)]
-        data, position = stored(log), 0
+        data, position = contents(log), 0
         for info, batch in zip(infos, batches, strict=True):
             header = read_header(data, position)
             assert (header.base_offset, header.partition_leader_epoch) == (info.first_offset, 5)
@@ -38,7 +34,7 @@ class TestAppend:
         batch = rig.batch(2)
         batch.payload = memoryview(bytearray(batch.payload))
         log.append_as_leader(batch, 0)
-        assert stored(log)[16:] == bytes(batch.payload[16:])
+        assert contents(log)[16:] == bytes(batch.payload[16:])
 
     def test_log_append_time_is_answered(self, rig) -> None:
         log = rig.log()
@@ -83,7 +79,7 @@ class TestFollower:
         data = self.batches(rig, 0, 2, 4, 6, 8, 10)
         info = log.append_as_follower(data + self.batches(rig, 12)[:-5])
         assert (info.first_offset, info.last_offset) == (0, 11)
-        assert stored(log) == data
+        assert contents(log) == data
         assert len(log.segments) > 1
         assert log.leader_epochs.entries == [(4, 0)]
         assert log.log_end_offset == 12
@@ -152,27 +148,6 @@ class TestRead:
             assert offsets_in(result.file_slice.read()) == [0, 3, 6]
         assert log.read(9, 1000, upper_bound=9, min_one_message=True).size == 0
 
-    def test_the_first_batch_is_whole_or_not_there(self, rig) -> None:
-        log = rig.log()
-        size = len(rig.batch(1, size=1000).payload)
-        rig.append(log, size=1000)
-        assert log.read(0, 10, upper_bound=1, min_one_message=True).size == size
-        assert log.read(0, 10, upper_bound=1, min_one_message=False).size == 0
-        assert log.read(0, size, upper_bound=1, min_one_message=False).size == size
-        rig.append(log, size=1000)
-        assert log.read(0, size + 10, upper_bound=2, min_one_message=False).size == size + 10
-
-    def test_what_does_not_fit_is_cut_where_the_index_knows_a_batch_to_begin(self, rig) -> None:
-        """A part of a batch would be sent twice: it is of no use to its reader."""
-        log = rig.log(index_interval_bytes=0)
-        size = len(rig.batch(1, size=1000).payload)
-        for _ in range(6):
-            rig.append(log, size=1000)
-        sizes = [log.read(0, limit, upper_bound=6, min_one_message=False).size for limit in range(0, 7 * size, 100)]
-        assert sizes == [min(limit // size, 6) * size for limit in range(0, 7 * size, 100)]
-        found = log.read(2, 2 * size + 1, upper_bound=5, min_one_message=False)
-        assert (found.file_slice.position, found.size) == (2 * size, 2 * size)
-
     @pytest.mark.parametrize("offset", [-1, 1, 6])
     def test_outside_is_out_of_range(self, rig, offset: int) -> None:
         log = rig.log()
@@ -181,21 +156,12 @@ class TestRead:
         with pytest.raises(OffsetOutOfRange):
             log.read(offset, 100, upper_bound=5, min_one_message=True)
 
-    def test_old_segments_are_found(self, rig, offsets_in) -> None:
-        log = rig.log(segment_bytes=400, index_interval_bytes=0)
-        for _ in range(40):
-            rig.append(log, 2)
-        assert len(log.segments) > 5
-        for offset in range(80):
-            result = log.read(offset, 1, upper_bound=80, min_one_message=True)
-            assert offsets_in(result.file_slice.read()) == [offset - offset % 2]
-
     def test_slices_outlive_deletion_and_eviction(self, rig) -> None:
         log = rig.log(segment_bytes=400)
         rig.environment.pool.limit = 1
         for _ in range(10):
             rig.append(log, 2)
-        data = stored(log)
+        data = contents(log)
         piece = log.read(0, 100_000, upper_bound=20, min_one_message=True).file_slice
         log.truncate_fully_and_start_at(100)
         rig.environment.deletions.remove_due(rig.clock.now_ms + 60_000)
@@ -225,52 +191,12 @@ class TestRoll:
             for suffix in (".log", ".index", ".timeindex"):
                 assert f"{segment.base_offset:020d}{suffix}" in names
 
-    def test_by_the_records_time(self, rig) -> None:
-        log = rig.log(segment_ms=1000)
-        for age in (0, 500, 1000):
-            rig.append(log, timestamp=rig.clock.now_ms + age)
-            assert len(log.segments) == 1
-        rig.append(log, timestamp=rig.clock.now_ms + 1001)
-        assert [segment.base_offset for segment in log.segments] == [0, 3]
-
-    def test_by_the_clock_where_records_have_no_time(self, rig) -> None:
-        log = rig.log(segment_ms=1000)
-        rig.append(log, timestamp=-1)
-        rig.clock.now_ms += 1001
-        rig.append(log, timestamp=-1)
-        assert len(log.segments) == 2
-
-    def test_time_counts_across_a_restart(self, rig) -> None:
-        log = rig.log(segment_ms=1000)
-        rig.append(log)
-        log = rig.reopen(log)
-        rig.append(log, timestamp=rig.clock.now_ms + 1001)
-        assert len(log.segments) == 2
-
     def test_by_request_only_when_due(self, rig) -> None:
         log = rig.log(segment_ms=1000)
         assert not log.maybe_roll(rig.clock.now_ms + 5000)
         rig.append(log)
         assert not log.maybe_roll(rig.clock.now_ms + 1000)
         assert log.maybe_roll(rig.clock.now_ms + 1001)
-
-    def test_jitter_rolls_earlier(self, rig) -> None:
-        log = rig.log(segment_ms=1000, segment_jitter_ms=900)
-        assert 100 < log.active_segment.roll_ms <= 1000
-
-    def test_by_a_full_index(self, rig) -> None:
-        log = rig.log(index_interval_bytes=0, segment_index_bytes=120)
-        for _ in range(40):
-            rig.append(log)
-        assert len(log.segments) > 3
-        assert all(os.path.getsize(s.path(".timeindex")) <= 120 for s in log.segments[:-1])
-
-    def test_by_offsets_that_the_index_cannot_express(self, rig) -> None:
-        log = rig.log()
-        first, far = (rig.batch(1, base_offset=base, partition_leader_epoch=0).payload for base in (0, 2**31))
-        log.append_as_follower(first)
-        log.append_as_follower(far)
-        assert [segment.base_offset for segment in log.segments] == [0, 2**31]
 
     def test_an_empty_segment_is_not_rolled(self, rig) -> None:
         log = rig.log()
@@ -290,41 +216,6 @@ class TestRoll:
         rig.append(log)
         assert len(log.segments) == 2
 
-    def test_preallocated_files_are_trimmed(self, rig) -> None:
-        log = rig.log(preallocate=True, segment_bytes=5000)
-        rig.append(log)
-        first = log.active_segment
-        assert os.path.getsize(first.path(".log")) == 5000
-        log.roll()
-        assert os.path.getsize(first.path(".log")) == first.size
-        rig.append(log)
-        log = rig.reopen(log)
-        assert os.path.getsize(log.active_segment.path(".log")) == log.active_segment.size
-
-
-class TestTimestamps:
-    def test_the_first_record_at_or_after_is_found_inside_batches(self, rig) -> None:
-        log = rig.log(index_interval_bytes=0)
-        for base, compression in ((0, "none"), (10, "gzip"), (20, "zstd")):
-            records = [Record(0, 1000 + base + step, b"k", b"v") for step in (3, 1, 2)]
-            log.append_as_leader(rig.batch_of(records, compression=compression), 6)
-        assert tuple(log.offset_for_timestamp(0)) == (1003, 0, 6)
-        assert tuple(log.offset_for_timestamp(1004)) == (1013, 3, 6)
-        assert tuple(log.offset_for_timestamp(1022)) == (1023, 6, 6)
-        assert log.offset_for_timestamp(1024) is None
-        assert tuple(log.max_timestamp()) == (1023, 6, 6)
-
-    def test_what_was_deleted_is_not_found(self, rig) -> None:
-        log = rig.log()
-        rig.append(log, 5)
-        log.delete_records(3)
-        assert log.offset_for_timestamp(0).offset == 3
-
-    def test_an_empty_log_has_no_time(self, rig) -> None:
-        log = rig.log()
-        assert log.max_timestamp() is None
-        assert log.offset_for_timestamp(0) is None
-
 
 class TestTruncate:
     def test_a_batch_goes_whole(self, rig) -> None:
@@ -335,18 +226,6 @@ class TestTruncate:
         assert log.log_end_offset == 31
         assert log.high_watermark == 31
         assert log.truncate_to(31) is False
-
-    def test_later_segments_and_epochs_go(self, rig) -> None:
-        log = rig.log()
-        for epoch in range(4):
-            rig.append(log, 2, epoch=epoch)
-            log.roll()
-        log.truncate_to(3)
-        assert log.log_end_offset == 2
-        assert [segment.base_offset for segment in log.segments] == [0, 2]
-        assert log.leader_epochs.entries == [(0, 0)]
-        rig.append(log, epoch=9)
-        assert stored(log).count(b"k") == 3
 
     def test_below_the_first_segment_all_goes(self, rig) -> None:
         log = rig.log()
@@ -382,19 +261,3 @@ class TestMarks:
         assert log.update_high_watermark(3) == 3
         assert log.update_high_watermark(2) == 3
         assert log.update_high_watermark(99) == 5
-
-    @pytest.mark.parametrize(
-        "marks",
-        [(1, 0, 0, 0), (0, 2, 1, 2), (0, 0, 3, 2), (-1, 0, 0, 0)],
-        ids=["start", "stable", "watermark", "negative"],
-    )
-    def test_their_order_is_asserted(self, marks: tuple[int, int, int, int]) -> None:
-        with pytest.raises(AssertionError):
-            LogOffsets(*marks).check()
-
-    def test_moving_back_is_asserted(self) -> None:
-        offsets = LogOffsets(0, 5, 5, 5)
-        with pytest.raises(AssertionError, match="moves back"):
-            offsets.advance_log_end(4)
-        with pytest.raises(AssertionError):
-            offsets.advance_high_watermark(6, 5)

@@ -1,41 +1,26 @@
-"""A broker on a data directory that Apache Kafka wrote, or whose registry was lost.
-
-`golden/kafka-data.tar.gz` is the directory of a Kafka 4.3.1 (one node, broker and controller), started twice and ended
-cleanly both times: topic `flights` (3 partitions, retention.ms=-1) with records of 2017, of an idempotent producer and
-of three transactions of `tower`, the second aborted; `ports` (compacted), `plain` (max.message.bytes=2000000), `gone`
-(deleted); the groups `ground-crew` (classic) and `modern` (consumer protocol) with offsets for two partitions each.
-"""
+"""A broker on a data directory that Apache Kafka wrote, or whose registry was lost."""
 
 import shutil
-import tarfile
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
 from barnabas import Admin, Consumer
-from barnabas.errors import CorruptMessage, UsageError
+from barnabas.errors import UsageError
 from barnabas.log.directories.checkpoints import write_partition_metadata
 from barnabas.log.kraft_metadata import read_kraft_metadata
-from barnabas.records.batch import iter_batches, read_header
+from barnabas.records.batch import read_header
 from barnabas.records.builder import build_batch
-from barnabas.records.reader import read_records
 from barnabas.records.record import Record
 from barnabas.records.validation import ValidatedBatch
 from barnabas.testing import Broker
 from barnabas.types import TopicPartition
+from broker.kafka_data import METADATA
+from broker.kafka_data import data as data
 from broker.wire import on_loop, server_of
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "kafka-data.tar.gz"
 COMMITTED = {("flights", 0): 4, ("flights", 1): 7}
-METADATA = "__cluster_metadata-0"
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    with tarfile.open(GOLDEN) as archive:
-        archive.extractall(tmp_path / "data", filter="data")
-    return tmp_path / "data"
 
 
 def values(broker: Broker, topic: str, partition: int) -> list[bytes | None]:
@@ -210,34 +195,6 @@ def test_a_directory_of_another_node_says_how_to_start(data: Path) -> None:
 
 
 # --- __cluster_metadata-0 -------------------------------------------------------------------------------------------
-
-
-def test_a_snapshot_and_the_log_behind_it(data: Path) -> None:
-    """As Kafka leaves them once it has removed the log's beginning."""
-    whole = read_kraft_metadata([str(data)])
-    assert whole is not None
-    log = data / METADATA / f"{0:020}.log"
-    batches = [bytes(batch) for _, batch in iter_batches(log.read_bytes())]
-    half = len(batches) // 2
-    start = next(iter_batches(batches[half]))[0].base_offset
-    records = [r for batch in batches[:half] for r in read_records(batch)]
-    snapshot = data / METADATA / f"{start:020}-{1:010}.checkpoint"
-    snapshot.write_bytes(build_batch(records))
-    (data / METADATA / f"{start:020}.log").write_bytes(b"".join(batches[half:]))
-    log.unlink()
-    read = read_kraft_metadata([str(data.parent), str(data)])
-    assert read is not None
-    assert vars(read) == vars(whole)
-    assert sorted(read.topic_names.values()) == [
-        "__consumer_offsets",
-        "__transaction_state",
-        "flights",
-        "plain",
-        "ports",
-    ]
-    snapshot.unlink()
-    with pytest.raises(CorruptMessage, match="lacks the records before"):
-        read_kraft_metadata([str(data)])
 
 
 def test_a_torn_end_is_left_out_and_nothing_else_is_fatal(data: Path) -> None:

@@ -1,9 +1,12 @@
 """A compacted log with its cleaner, the work done here and now instead of by a process; and consumers of that log."""
 
 import contextlib
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pytest
 
 from barnabas.config.log_config import LogConfig
 from barnabas.log.cleaner.cleaner_protocol import (
@@ -36,6 +39,9 @@ COMPACTED: dict[str, Any] = {
     "file_delete_delay_ms": 0,
     "index_interval_bytes": 100,
 }
+
+
+MakeRig = Callable[..., "CleanerRig"]
 
 
 class HandClock:
@@ -179,6 +185,10 @@ class CleanerRig:
         )
         return self.append(data, "coordinator").first_offset
 
+    def transaction(self, producer_id: int, sequence: int, *pairs: tuple[str, str | None]) -> int:
+        """One batch of a transaction that stays open; its first offset."""
+        return self.put(*pairs, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True)
+
     def roll(self) -> None:
         self.log.roll()
 
@@ -228,8 +238,43 @@ class CleanerRig:
             for r in self.read(**options)
         ]
 
+    def offsets(self, **options: Any) -> list[int]:
+        return [record.offset for record in self.read(**options)]
+
+    def headers(self) -> list[BatchHeader]:
+        return [header for header, _ in self.batches()]
+
+    def uncleanable(self) -> str:
+        """Returns why the log is not cleaned any more; empty if it is."""
+        return self.cleaner.state(TP).uncleanable
+
     def files(self, *suffixes: str) -> list[str]:
         return sorted(path.name for path in Path(self.log.directory).iterdir() if path.name.endswith(suffixes))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def quiet_cleaner() -> Iterator[None]:
+    """Failures of the cleaner are provoked by the hundred here: they are not worth a line each."""
+    logger = logging.getLogger("barnabas.log.cleaner")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(before)
+
+
+@pytest.fixture
+def make_rig(tmp_path: Path) -> Iterator[MakeRig]:
+    """`make_rig(segment_bytes=500)`."""
+    made: list[CleanerRig] = []
+
+    def make(**settings: Any) -> CleanerRig:
+        rig = CleanerRig(tmp_path / "data", **settings)
+        made.append(rig)
+        return rig
+
+    yield make
+    for rig in made:
+        rig.release()
 
 
 def latest(pairs: Iterable[Seen]) -> dict[bytes | None, Seen]:

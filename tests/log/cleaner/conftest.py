@@ -1,10 +1,7 @@
 """Logs with cleaners; the compaction kernels as they are built and as plain Python."""
 
-import logging
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -12,18 +9,10 @@ from barnabas.log.cleaner import cleaned_segment
 from barnabas.log.cleaner import cleaner as rewrite
 from barnabas.records.compiled import batch_filter, offset_map
 from barnabas.records.compiled.record_walk import is_compiled
-from log.cleaner.cleaner_rig import CleanerRig
+from log.cleaner.cleaner_rig import CleanerRig, MakeRig
+from log.cleaner.cleaner_rig import make_rig as make_rig
+from log.cleaner.cleaner_rig import quiet_cleaner as quiet_cleaner
 from source_forms import cleaner_sources
-
-
-@pytest.fixture(autouse=True, scope="session")
-def quiet_cleaner() -> Iterator[None]:
-    """Failures of the cleaner are provoked by the hundred here: they are not worth a line each."""
-    logger = logging.getLogger("barnabas.log.cleaner")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(before)
 
 
 @pytest.fixture(scope="session", params=["compiled", "source"])
@@ -48,20 +37,5 @@ def kernels(request: pytest.FixtureRequest) -> Iterator[tuple[ModuleType, Module
 
 
 @pytest.fixture
-def make_rig(tmp_path: Path) -> Iterator[Callable[..., CleanerRig]]:
-    """`make_rig(segment_bytes=500)`."""
-    made: list[CleanerRig] = []
-
-    def make(**settings: Any) -> CleanerRig:
-        rig = CleanerRig(tmp_path / "data", **settings)
-        made.append(rig)
-        return rig
-
-    yield make
-    for rig in made:
-        rig.release()
-
-
-@pytest.fixture
-def rig(make_rig: Callable[..., CleanerRig]) -> CleanerRig:
+def rig(make_rig: MakeRig) -> CleanerRig:
     return make_rig()

@@ -1,10 +1,8 @@
 """The batches that a cleaning leaves of a log. Each test runs on the compiled kernels and on their source."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from struct import pack
-from typing import Any
 
 import pytest
 
@@ -13,45 +11,11 @@ from barnabas.records.batch import CRC_POSITION, crc_of, read_header
 from barnabas.records.builder import build_batch
 from barnabas.records.reader import read_records
 from barnabas.records.record import Record
-from log.cleaner.cleaner_rig import TP, CleanerRig
+from log.cleaner.cleaner_rig import TP, CleanerRig, MakeRig
 
 pytestmark = pytest.mark.usefixtures("kernels")
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-MakeRig = Callable[..., CleanerRig]
-
-
-def offsets(rig: CleanerRig, **options: Any) -> list[int]:
-    return [record.offset for record in rig.read(**options)]
-
-
-def headers(rig: CleanerRig) -> list[Any]:
-    return [header for header, _ in rig.batches()]
-
-
-def uncleanable(rig: CleanerRig) -> str:
-    return rig.cleaner.state(TP).uncleanable
-
-
-def test_a_log_whose_abort_index_lacks_an_entry_is_not_cleaned(rig: CleanerRig) -> None:
-    """An aborted record must not replace a committed one."""
-    options = {"producer_id": 11, "producer_epoch": 0, "transactional": True}
-    rig.put(("a", "committed"))
-    rig.put(("a", "aborted"), base_sequence=0, **options)
-    rig.marker(11, commit=False)
-    rig.roll()
-    before = rig.values(committed=False)
-    directory = Path(rig.log.directory)
-    (directory / f"{0:020d}.txnindex").unlink()
-    rig.clean()
-    assert "aborted a transaction at offset 2, of which no .txnindex tells" in uncleanable(rig)
-    assert rig.values(committed=False) == before
-    rig.release()
-    for path in directory.glob("*.snapshot"):  # what the message advises
-        path.unlink()
-    rig.start()
-    rig.clean()
-    assert rig.values() == [(0, "a", "committed")]
 
 
 # -- records -----------------------------------------------------------------------------------------------------------
@@ -74,7 +38,7 @@ def test_a_batch_keeps_its_offsets_epoch_codec_and_producer(rig: CleanerRig, com
     rig.epoch = 5
     options = {"producer_id": 7, "producer_epoch": 3, "base_sequence": 40}
     rig.put(("a", "1"), ("b", "1"), ("a", "2"), ("c", "1"), compression=compression, **options)
-    before = headers(rig)[0]
+    before = rig.headers()[0]
     rig.put(("c", "2"))
     rig.roll()
     rig.clean()
@@ -117,7 +81,7 @@ def test_the_first_change_may_come_late_in_a_segment(rig: CleanerRig, io_bytes: 
     rig.roll()
     rig.limits = CleanerConfig(io_buffer_size=io_bytes)
     rig.clean()
-    assert offsets(rig) == [*range(190), *range(191, 201)]
+    assert rig.offsets() == [*range(190), *range(191, 201)]
 
 
 def test_batches_larger_than_the_buffer(rig: CleanerRig) -> None:
@@ -127,7 +91,7 @@ def test_batches_larger_than_the_buffer(rig: CleanerRig) -> None:
     rig.roll()
     rig.limits = CleanerConfig(io_buffer_size=1)
     rig.clean()
-    assert offsets(rig) == [1, 2, 3]
+    assert rig.offsets() == [1, 2, 3]
 
 
 def test_long_keys_count_whole(rig: CleanerRig) -> None:
@@ -136,7 +100,7 @@ def test_long_keys_count_whole(rig: CleanerRig) -> None:
     rig.put((long, "2"), ("k" * 256, "2"), ("", "2"))
     rig.roll()
     rig.clean()
-    assert offsets(rig) == [1, 3, 5, 6, 7]
+    assert rig.offsets() == [1, 3, 5, 6, 7]
 
 
 def test_records_without_a_key_go(rig: CleanerRig) -> None:
@@ -145,7 +109,7 @@ def test_records_without_a_key_go(rig: CleanerRig) -> None:
     rig.roll()
     rig.append(build_batch([Record(0, rig.clock.now_ms, None, b"2")]))
     rig.clean()
-    assert offsets(rig) == [1, 2]
+    assert rig.offsets() == [1, 2]
 
 
 def test_the_largest_timestamp_is_that_of_the_records_left(rig: CleanerRig) -> None:
@@ -154,7 +118,7 @@ def test_the_largest_timestamp_is_that_of_the_records_left(rig: CleanerRig) -> N
     rig.put(("a", "2"))
     rig.roll()
     rig.clean()
-    assert [(h.base_timestamp, h.max_timestamp) for h in headers(rig)] == [(now + 5, now), (now, now)]
+    assert [(h.base_timestamp, h.max_timestamp) for h in rig.headers()] == [(now + 5, now), (now, now)]
     assert rig.log.segments[0].max_timestamp == now
 
 
@@ -194,7 +158,7 @@ def test_a_tombstone_stays_for_its_time(make_rig: MakeRig, compression: str) -> 
     stamps = [record.timestamp for record in rig.read()]
     rig.clean()
     assert rig.values() == [(1, "b", "1"), (2, "a", None), (3, "c", "1")]
-    header = headers(rig)[1]
+    header = rig.headers()[1]
     assert header.has_delete_horizon
     assert header.base_timestamp == now + 1000
     assert [record.timestamp for record in rig.read()] == stamps[1:]
@@ -219,7 +183,7 @@ def test_a_pass_for_old_tombstones_writes_the_segments_that_have_some(make_rig: 
     rig.clock.now_ms += 5000
     rig.clean()
     assert [e["segments"] for e in rig.worker.events if e["event"] == "cleaned"] == [[1]]
-    assert offsets(rig) == [0, 2, 3]
+    assert rig.offsets() == [0, 2, 3]
     assert rig.log.cleaned_offset == 4
 
 
@@ -237,9 +201,9 @@ def test_a_tombstone_that_the_map_does_not_reach_gets_no_horizon(rig: CleanerRig
     rig.limits = CleanerConfig(dedupe_buffer_size=48, io_buffer_load_factor=1.0)
     assert rig.cleaner.run()
     assert rig.log.cleaned_offset == 2
-    assert not headers(rig)[0].has_delete_horizon
+    assert not rig.headers()[0].has_delete_horizon
     rig.clean()
-    assert headers(rig)[0].has_delete_horizon
+    assert rig.headers()[0].has_delete_horizon
     assert rig.values() == [(1, "b", "1"), (2, "a", None)]
 
 
@@ -252,7 +216,7 @@ def test_a_small_map_takes_several_passes(rig: CleanerRig) -> None:
         rig.roll()
     rig.limits = CleanerConfig(dedupe_buffer_size=24 * 4, io_buffer_load_factor=1.0)
     assert rig.clean() > 2
-    assert offsets(rig) == list(range(20, 30))
+    assert rig.offsets() == list(range(20, 30))
     assert rig.log.cleaned_offset == 30
 
 
@@ -263,19 +227,8 @@ def test_neighbours_become_one_segment_up_to_its_size(make_rig: MakeRig) -> None
         rig.roll()
     rig.clean()
     assert [segment.base_offset for segment in rig.log.segments] == [0, 3, 6, 9, 12]
-    assert offsets(rig) == list(range(12))
+    assert rig.offsets() == list(range(12))
     assert rig.cleaner.state(TP).bytes_after == rig.cleaner.state(TP).bytes_before
-
-
-def test_the_time_of_change_is_that_of_the_newest_source(rig: CleanerRig) -> None:
-    rig.put(("a", "1"))
-    rig.roll()
-    rig.put(("a", "2"))
-    rig.roll()
-    os.utime(rig.log.segments[0].path(".log"), (1000, 1000))
-    os.utime(rig.log.segments[1].path(".log"), (2000, 2000))
-    rig.clean()
-    assert os.stat(rig.log.segments[0].path(".log")).st_mtime == 2000
 
 
 def test_the_new_indexes_are_those_that_appending_would_have_made(make_rig: MakeRig) -> None:
@@ -315,8 +268,8 @@ def test_the_last_batch_of_a_producer_stays_though_it_is_empty(rig: CleanerRig) 
     rig.put(("a", "other"))
     rig.roll()
     rig.clean()
-    assert offsets(rig) == [3]
-    kept = headers(rig)
+    assert rig.offsets() == [3]
+    kept = rig.headers()
     assert [(h.base_offset, h.record_count, h.producer_id, h.base_sequence) for h in kept] == [
         (2, 0, 7, 2),
         (3, 1, -1, -1),
@@ -329,7 +282,7 @@ def test_the_last_batch_of_a_producer_stays_though_it_is_empty(rig: CleanerRig) 
     rig.put(("b", "1"))
     rig.roll()
     rig.clean()
-    assert [h.base_offset for h in headers(rig)] == [2, 3, 4]
+    assert [h.base_offset for h in rig.headers()] == [2, 3, 4]
 
 
 def test_the_empty_batch_of_a_producer_that_went_on_goes(rig: CleanerRig) -> None:
@@ -337,11 +290,11 @@ def test_the_empty_batch_of_a_producer_that_went_on_goes(rig: CleanerRig) -> Non
     rig.put(("a", "1"))
     rig.roll()
     rig.clean()
-    assert [h.base_offset for h in headers(rig)] == [0, 1]
+    assert [h.base_offset for h in rig.headers()] == [0, 1]
     rig.put(("b", "0"), producer_id=7, producer_epoch=0, base_sequence=1)
     rig.roll()
     rig.clean()
-    assert [h.base_offset for h in headers(rig)] == [1, 2]
+    assert [h.base_offset for h in rig.headers()] == [1, 2]
 
 
 def test_the_end_of_the_cleaned_part_keeps_its_batch(rig: CleanerRig) -> None:
@@ -350,107 +303,11 @@ def test_the_end_of_the_cleaned_part_keeps_its_batch(rig: CleanerRig) -> None:
     rig.append(build_batch([Record(0, rig.clock.now_ms, None, b"no key")]))
     rig.roll()
     rig.clean()
-    assert [(h.base_offset, h.record_count) for h in headers(rig)] == [(0, 1), (1, 0)]
+    assert [(h.base_offset, h.record_count) for h in rig.headers()] == [(0, 1), (1, 0)]
     rig.put(("b", "1"))
     rig.roll()
     rig.clean()
-    assert [(h.base_offset, h.record_count) for h in headers(rig)] == [(0, 1), (2, 1)]
-
-
-# -- transactions ------------------------------------------------------------------------------------------------------
-
-
-def transaction(rig: CleanerRig, producer_id: int, sequence: int, *pairs: tuple[str, str | None]) -> int:
-    options = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence, "transactional": True}
-    return rig.put(*pairs, **options)
-
-
-def test_aborted_records_go_and_supersede_nothing(rig: CleanerRig) -> None:
-    rig.put(("a", "1"))
-    transaction(rig, 11, 0, ("a", "aborted"), ("b", "aborted"))
-    transaction(rig, 12, 0, ("c", "committed"))
-    rig.marker(11, commit=False)
-    rig.marker(12, commit=True)
-    rig.roll()
-    rig.clean()
-    assert rig.values() == [(0, "a", "1"), (3, "c", "committed")]
-    assert rig.values(committed=False) == rig.values()
-    assert [entry.producer_id for entry in rig.log.aborted_transactions(0, 100)] == [11]
-
-
-def test_a_marker_stays_as_long_as_its_records_and_its_time(rig: CleanerRig) -> None:
-    transaction(rig, 11, 0, ("a", "aborted"))
-    rig.marker(11, commit=False)
-    transaction(rig, 11, 1, ("b", "committed"))
-    rig.marker(11, commit=True)
-    rig.put(("end", "1"))
-    rig.roll()
-    rig.clean()
-    assert [(h.base_offset, h.is_control) for h in headers(rig)] == [(1, True), (2, False), (3, True), (4, False)]
-    assert not any(h.has_delete_horizon for h in headers(rig)), "the aborted records have only just gone"
-    assert len(rig.log.aborted_transactions(0, 100)) == 1
-    rig.put(("x", "1"))
-    rig.roll()
-    rig.clean()
-    assert [h.base_offset for h in headers(rig) if h.has_delete_horizon] == [1]
-    assert rig.log.aborted_transactions(0, 100) == []
-    assert not rig.files(".txnindex")
-    rig.clock.now_ms += 1000
-    rig.clean()
-    assert [h.base_offset for h in headers(rig)] == [2, 3, 4, 5]
-    rig.put(("b", "superseded"))
-    rig.roll()
-    rig.clean()
-    # the batch is the producer's last: it stays, and so does the marker
-    assert [(h.base_offset, h.record_count) for h in headers(rig)] == [(2, 0), (3, 1), (4, 1), (5, 1), (6, 1)]
-    assert rig.values() == [(4, "end", "1"), (5, "x", "1"), (6, "b", "superseded")]
-
-
-def test_a_transaction_over_several_segments_and_passes(rig: CleanerRig) -> None:
-    transaction(rig, 11, 0, ("a", "1"))
-    rig.roll()
-    rig.put(("a", "2"))
-    transaction(rig, 11, 1, ("b", "1"))
-    rig.roll()
-    rig.marker(11, commit=False)
-    rig.put(("c", "1"))
-    rig.roll()
-    rig.limits = CleanerConfig(dedupe_buffer_size=24, io_buffer_load_factor=1.0)
-    rig.clean()
-    assert rig.values() == [(1, "a", "2"), (4, "c", "1")]
-    assert rig.values(committed=False) == rig.values()
-
-
-def test_nothing_at_or_above_an_open_transaction_is_cleaned(rig: CleanerRig) -> None:
-    rig.put(("a", "1"))
-    rig.put(("a", "2"))
-    rig.roll()
-    transaction(rig, 11, 0, ("a", "open"))
-    rig.roll()
-    rig.put(("a", "3"))
-    rig.roll()
-    rig.clean()
-    assert rig.log.cleaned_offset == 2
-    assert offsets(rig, committed=False) == [1, 2, 3]
-    rig.marker(11, commit=True)
-    rig.clean()
-    assert rig.values() == [(3, "a", "3")]
-
-
-def test_the_marker_of_a_producer_without_data_keeps_its_epoch(rig: CleanerRig) -> None:
-    transaction(rig, 11, 0, ("a", "1"))
-    rig.marker(11, commit=False, epoch=4)  # fenced: only the marker tells of epoch 4
-    rig.put(("a", "2"))
-    rig.roll()
-    for _ in range(4):
-        rig.clean()
-        rig.clock.now_ms += 5000
-        rig.put(("x", "1"))
-        rig.roll()
-    assert any(h.is_control and h.producer_epoch == 4 for h in headers(rig))
-    rig.restart()
-    (entry,) = rig.log.active_producers()
-    assert entry.producer_epoch == 4
+    assert [(h.base_offset, h.record_count) for h in rig.headers()] == [(0, 1), (2, 1)]
 
 
 # -- what is not touched -----------------------------------------------------------------------------------------------
@@ -476,7 +333,7 @@ def mend_crc(rig: CleanerRig) -> None:
 def test_a_damaged_key_deletes_nothing_of_another(rig: CleanerRig, in_transaction: bool, size: int) -> None:
     rig.put(("kez", "live"))
     if in_transaction:
-        transaction(rig, 1, 0, ("key", "1" * size))
+        rig.transaction(1, 0, ("key", "1" * size))
         rig.marker(1, commit=True)
     else:
         rig.put(("key", "1" * size))
@@ -485,7 +342,7 @@ def test_a_damaged_key_deletes_nothing_of_another(rig: CleanerRig, in_transactio
     damaged = path.read_bytes().replace(b"\x06key", b"\x06kez")
     path.write_bytes(damaged)
     rig.clean()
-    assert "offset 1 fails its checksum" in uncleanable(rig)
+    assert "offset 1 fails its checksum" in rig.uncleanable()
     assert path.read_bytes() == damaged
 
 
@@ -497,12 +354,12 @@ def test_damage_is_not_made_to_look_whole(rig: CleanerRig) -> None:
     first = read_header(Path(rig.log.segments[0].path(".log")).read_bytes()).size_bytes
     damage(rig, first - 3, ord("X"))  # in the value of b
     rig.clean()
-    assert "offset 0 fails its checksum" in uncleanable(rig)
+    assert "offset 0 fails its checksum" in rig.uncleanable()
     assert rig.log.segments[0].size == size
     assert rig.clean() == 0
     assert not rig.files(".cleaned", ".swap")
     description = rig.cleaner.describe(rig.log)
-    assert description["uncleanable"] == uncleanable(rig)
+    assert description["uncleanable"] == rig.uncleanable()
     assert description["dirty_bytes"] == size
 
 
@@ -515,8 +372,8 @@ def test_broken_structure_is_named(rig: CleanerRig, at: int, byte: int) -> None:
     if at > CRC_POSITION:
         mend_crc(rig)
     rig.clean()
-    assert "checksum" not in uncleanable(rig)
-    assert uncleanable(rig).startswith(f"{0:020d}.log: ")
+    assert "checksum" not in rig.uncleanable()
+    assert rig.uncleanable().startswith(f"{0:020d}.log: ")
 
 
 def test_a_damaged_compressed_batch_is_named(rig: CleanerRig) -> None:
@@ -526,7 +383,7 @@ def test_a_damaged_compressed_batch_is_named(rig: CleanerRig) -> None:
     damage(rig, 75, 0)
     mend_crc(rig)
     rig.clean()
-    assert "gzip" in uncleanable(rig)
+    assert "gzip" in rig.uncleanable()
 
 
 def test_older_formats_are_left_alone(rig: CleanerRig) -> None:
@@ -535,7 +392,7 @@ def test_older_formats_are_left_alone(rig: CleanerRig) -> None:
     rig.roll()
     damage(rig, 16, 1)
     rig.clean()
-    assert "message format 1 at offset 0" in uncleanable(rig)
+    assert "message format 1 at offset 0" in rig.uncleanable()
 
 
 def test_a_batch_that_is_cut_off(rig: CleanerRig) -> None:
@@ -545,7 +402,7 @@ def test_a_batch_that_is_cut_off(rig: CleanerRig) -> None:
     segment = rig.log.segments[0]
     os.truncate(segment.path(".log"), segment.size - 5)
     rig.clean()
-    assert "cut off" in uncleanable(rig)
+    assert "cut off" in rig.uncleanable()
 
 
 def test_damage_in_what_is_clean_and_stays_as_it_is_does_not_matter(rig: CleanerRig) -> None:
@@ -560,5 +417,5 @@ def test_damage_in_what_is_clean_and_stays_as_it_is_does_not_matter(rig: Cleaner
     data[CRC_POSITION : CRC_POSITION + 4] = pack(">I", 1)  # of the batch of a, which stays as it is
     Path(path).write_bytes(data)
     rig.clean()
-    assert not uncleanable(rig)
+    assert not rig.uncleanable()
     assert read_header(Path(rig.log.segments[0].path(".log")).read_bytes()).crc == 1

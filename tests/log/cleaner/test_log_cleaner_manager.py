@@ -1,6 +1,5 @@
 """The cleaner among many logs: which comes first, what it remembers, what the others may do meanwhile."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,8 @@ from barnabas.config.log_config import LogConfig
 from barnabas.log.directories.checkpoints import read_offset_checkpoint
 from barnabas.log.log_segment import LogSegment
 from barnabas.types import TopicPartition
-from log.cleaner.cleaner_rig import COMPACTED, TP, CleanerRig
+from log.cleaner.cleaner_rig import COMPACTED, TP, CleanerRig, MakeRig
 
-MakeRig = Callable[..., CleanerRig]
 OTHER = TopicPartition("other", 0)
 
 

@@ -11,12 +11,10 @@ import pytest
 from barnabas.log.cleaner.file_names import cleaned_path
 from barnabas.log.cleaner.segment_swap import cleaned_files, finish_swaps
 from barnabas.log.directories.disk import Disk
-from log.cleaner.cleaner_rig import TP, CleanerRig, Seen, latest
+from log.cleaner.cleaner_rig import TP, CleanerRig, MakeRig, Seen, latest
 
 CALLS = ("open", "write", "writev", "fsync", "rename", "utime", "unlink", "replace")
 """The calls that change files; a kill comes before one of them."""
-
-MakeRig = Callable[..., CleanerRig]
 
 
 def fill(rig: CleanerRig) -> None:

@@ -81,14 +81,3 @@ def test_entries_that_cannot_be_are_corruption(index: OffsetIndex, content: byte
     index.load()
     with pytest.raises(CorruptIndex, match=reason):
         index.sanity_check(1000)
-
-
-def test_maps_come_and_go_with_the_pool(tmp_path: Path) -> None:
-    pool = ResourcePool(2)
-    indexes = [OffsetIndex(str(tmp_path / f"{number}.index"), 0, Disk(), pool) for number in range(6)]
-    for index in indexes:
-        index.append(10, 100)
-        index.write_tail()
-    for index in indexes * 2:
-        assert index.lookup(10) == (10, 100)
-        assert len(pool) <= 2

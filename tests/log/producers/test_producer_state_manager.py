@@ -1,7 +1,5 @@
 """Idempotent and transactional producers as the log sees them, through the log's own operations."""
 
-import os
-
 import pytest
 
 from barnabas.errors import (
@@ -11,7 +9,7 @@ from barnabas.errors import (
     TransactionCoordinatorFenced,
 )
 from barnabas.log.log_loader import Verification
-from barnabas.log.producers.producer_state_manager import fair_share
+from barnabas.log.producers.producer_state_manager import DEFAULT_PRODUCER_EXPIRATION_MS, fair_share
 
 
 def test_any_of_the_last_five_batches_is_recognised(rig) -> None:
@@ -80,7 +78,7 @@ def test_coordinators_write_without_sequences(rig) -> None:
 def test_idle_producers_expire(rig) -> None:
     log = rig.log()
     rig.send(log, 7, 0)
-    rig.clock.now_ms += 86_400_000
+    rig.clock.now_ms += DEFAULT_PRODUCER_EXPIRATION_MS
     rig.send(log, 8, 0)
     assert log.producers.remove_expired(rig.clock.now_ms) == 1
     assert [producer.producer_id for producer in log.active_producers()] == [8]
@@ -144,79 +142,12 @@ def test_what_small_logs_leave_over_is_for_the_large_ones() -> None:
     assert fair_share([], 60) == 60
 
 
-DAY_MS = 86_400_000
-
-
-def send_old(rig, log, sequence: int):
-    """A batch of a backfill: its records are of last week."""
-    stamp = rig.clock.now_ms - 7 * DAY_MS
-    return rig.append(log, timestamp=stamp, producer_id=7, producer_epoch=0, base_sequence=sequence)
-
-
 def test_a_producer_of_old_records_does_not_expire(rig) -> None:
     log = rig.log()
-    send_old(rig, log, 0)
-    assert log.producers.remove_expired(rig.clock.now_ms + DAY_MS - 1) == 0
-    assert send_old(rig, log, 0).duplicate
-    assert log.producers.remove_expired(rig.clock.now_ms + DAY_MS) == 1
-
-
-@pytest.mark.parametrize("how", list(Verification))
-@pytest.mark.parametrize("snapshot", [False, True])
-def test_a_batch_of_old_records_is_recognised_after_a_restart(rig, how: Verification, snapshot: bool) -> None:
-    log = rig.log()
-    sent = [send_old(rig, log, number) for number in range(3)]
-    if snapshot:
-        log.take_snapshot()
-    log = rig.reopen(log, how)
-    for number in range(3):
-        again = send_old(rig, log, number)
-        assert again.duplicate
-        assert again.first_offset == sent[number].first_offset
-
-
-@pytest.mark.parametrize("snapshot", [False, True])
-def test_a_producer_expires_by_its_last_append_after_a_restart_too(rig, snapshot: bool) -> None:
-    """By the time of their append in the snapshot, or by the last change of the segment."""
-    log = rig.log()
-    rig.send(log, 7, 0)
-    written_ms = rig.clock.now_ms
-    if snapshot:
-        log.take_snapshot()
-    else:
-        os.utime(log.active_segment.path(".log"), ns=(written_ms * 10**6, written_ms * 10**6))
-    rig.clock.now_ms += 2 * DAY_MS
-    log = rig.reopen(log, Verification.TAIL)
-    assert log.producers.remove_expired(written_ms + DAY_MS - 1) == 0
-    assert log.producers.remove_expired(written_ms + DAY_MS) == 1
-
-
-@pytest.mark.parametrize("how", [Verification.NONE, Verification.TAIL, Verification.FULL])
-def test_all_five_are_known_after_a_restart(rig, how: Verification) -> None:
-    log = rig.log()
-    sent = [rig.send(log, 7, number) for number in range(8)]
-    log.take_snapshot()
-    sent += [rig.send(log, 7, number) for number in (8, 9)]
-    log = rig.reopen(log, how)
-    for number in range(5, 10):
-        again = rig.send(log, 7, number)
-        assert again.duplicate
-        assert again.first_offset == sent[number].first_offset
-    assert rig.send(log, 7, 10).first_offset == 10
-
-
-def test_truncation_takes_producers_back(rig) -> None:
-    log = rig.log()
-    for number in range(5):
-        rig.send(log, 7, number)
-    log.roll()
-    for number in range(5, 9):
-        rig.send(log, 7, number)
-    log.truncate_to(6)
-    assert rig.send(log, 7, 5).duplicate
-    assert not rig.send(log, 7, 6).duplicate
-    log.truncate_to(2)
-    assert not rig.send(log, 7, 2).duplicate
+    rig.send_old(log, 0)
+    assert log.producers.remove_expired(rig.clock.now_ms + DEFAULT_PRODUCER_EXPIRATION_MS - 1) == 0
+    assert rig.send_old(log, 0).duplicate
+    assert log.producers.remove_expired(rig.clock.now_ms + DEFAULT_PRODUCER_EXPIRATION_MS) == 1
 
 
 def test_snapshots_are_bounded_in_number(rig) -> None:

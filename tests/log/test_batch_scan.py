@@ -1,0 +1,70 @@
+"""The batches of an open file, with and without their checksums, up to the first that is none."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from barnabas.log.batch_scan import scan_headers, scan_verified, why_not_a_batch
+from barnabas.log.directories.disk import Disk
+from barnabas.records.builder import build_batch
+from barnabas.records.record import Record
+
+SIZES = [10, 5000, 10, 70_000, 1_100_000, 10, 10]
+
+
+@pytest.fixture(scope="module")
+def batches() -> list[bytes]:
+    return [build_batch([Record(0, 1, None, b"v" * size)], base_offset=at) for at, size in enumerate(SIZES)]
+
+
+def scanned(tmp_path: Path, data: bytes, *, verified: bool, position: int = 0) -> tuple[list[int], str]:
+    """The base offsets that a scan finds, and what it says of the place where it stops."""
+    path = tmp_path / "log"
+    path.write_bytes(data)
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        found, end = [], position
+        for at, header in (scan_verified if verified else scan_headers)(Disk(), fd, position, len(data)):
+            assert at == end
+            found.append(header.base_offset)
+            end = at + header.size_bytes
+        return found, why_not_a_batch(Disk(), fd, end, len(data))
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("verified", [True, False])
+def test_large_and_small_batches_are_found(tmp_path: Path, batches: list[bytes], verified: bool) -> None:
+    data = b"".join(batches)
+    assert scanned(tmp_path, data, verified=verified)[0] == [*range(7)]
+    assert scanned(tmp_path, data, verified=verified, position=len(batches[0]))[0] == [*range(1, 7)]
+
+
+@pytest.mark.parametrize("verified", [True, False])
+@pytest.mark.parametrize(
+    ("left", "why"),
+    [(0, "the 0 bytes there are shorter"), (60, "the 60 bytes there are shorter"), (5000, "the file has 5000")],
+)
+def test_a_torn_batch_ends_the_scan(tmp_path: Path, batches: list[bytes], verified: bool, left: int, why: str) -> None:
+    found, reason = scanned(tmp_path, b"".join(batches[:3]) + batches[3][:left], verified=verified)
+    assert found == [0, 1, 2]
+    assert why in reason
+
+
+@pytest.mark.parametrize("damaged", [1, 3, 4])
+def test_only_checksums_see_damage_in_records(tmp_path: Path, batches: list[bytes], damaged: int) -> None:
+    changed = bytearray(batches[damaged])
+    changed[-1] ^= 1
+    data = b"".join([*batches[:damaged], changed, *batches[damaged + 1 :]])
+    assert scanned(tmp_path, data, verified=False)[0] == [*range(7)]
+    found, reason = scanned(tmp_path, data, verified=True)
+    assert found == [*range(damaged)]
+    assert "CRC" in reason
+
+
+def test_what_is_no_header_ends_the_scan(tmp_path: Path, batches: list[bytes]) -> None:
+    for verified in (True, False):
+        found, reason = scanned(tmp_path, batches[0] + bytes(100), verified=verified)
+        assert found == [0]
+        assert "no batch begins there" in reason

@@ -1,0 +1,205 @@
+"""Flushes in three steps: prepared, run beside the log, completed; and disks that fail them."""
+
+import errno
+import os
+
+import pytest
+
+from barnabas.config.log_config import LogConfig
+from barnabas.errors import KafkaStorageError
+from barnabas.log.log_loader import Verification
+from barnabas.types import TopicPartition
+from faulty_filesystem import FaultyFileSystem
+from log.log_files import refuse
+
+
+def test_after_a_failed_sync_there_are_no_writes_but_reads(rig) -> None:
+    log = rig.log()
+    rig.append(log)
+    rig.disk.fails = {"fdatasync"}
+    with pytest.raises(KafkaStorageError, match="fsync"):
+        log.flush()
+    rig.disk.fails = set()
+    assert log.recovery_point == 0
+    with pytest.raises(KafkaStorageError, match="takes no more writes"):
+        rig.append(log)
+    assert log.read(0, 1000, upper_bound=1, min_one_message=True).size > 0
+    log = rig.reopen(log, Verification.FULL)
+    assert rig.append(log).first_offset == 1
+
+
+def test_a_sync_for_which_there_is_no_room_is_not_tried_again(rig, monkeypatch) -> None:
+    """File systems that allocate late drop what had no room, and the next sync would succeed without it."""
+    log = rig.log()
+    rig.append(log)
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(rig.disk, "fdatasync", full)
+    with pytest.raises(KafkaStorageError):
+        log.flush()
+    monkeypatch.undo()
+    with pytest.raises(KafkaStorageError, match="takes no more writes"):
+        rig.append(log)
+    assert log.recovery_point == 0
+
+
+def test_a_flush_in_another_thread_is_void_after_a_cut(rig) -> None:
+    log = rig.log()
+    rig.append(log)
+    rig.append(log)
+    task = log.prepare_flush()
+    task.run()
+    log.truncate_to(1)
+    rig.append(log, 5)
+    task.complete()
+    assert log.recovery_point == 0
+    log.flush()
+    assert log.recovery_point == 6
+    assert log.prepare_flush() is None
+
+
+def test_a_flush_that_overtakes_another_syncs_the_names_of_new_files_itself(rig, monkeypatch) -> None:
+    """A batch that durability=fsync acknowledges must not be in a file whose name only a later sync makes durable."""
+    log = rig.log(segment_bytes=300)
+    log.flush()
+    while len(log.segments) < 2:
+        rig.append(log)
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    of_rolled = log.prepare_flush(log.active_segment.base_offset)
+    of_all = log.prepare_flush()
+    of_all.run()
+    assert of_all.complete()
+    assert log.recovery_point == log.log_end_offset
+    assert log.directory in synced
+    of_rolled.run()
+    assert of_rolled.complete()
+    synced.clear()
+    rig.append(log)
+    log.flush()
+    assert log.directory not in synced, "no file is new"
+
+
+def test_a_flush_runs_beside_appends_and_deletion(rig) -> None:
+    log = rig.log(segment_bytes=300)
+    for _ in range(10):
+        rig.append(log)
+    task = log.prepare_flush()
+    rig.append(log)
+    log.delete_records(8)
+    log.delete_old_segments(rig.clock.now_ms)
+    rig.environment.deletions.remove_due(rig.clock.now_ms + 10**6)
+    task.run()
+    assert not task.complete(), "the names of what was deleted are not durable yet"
+    log.flush()
+    assert log.recovery_point == 11
+
+
+class TestFailedSync:
+    """The kernel tells of it once, and may have dropped what it could not write."""
+
+    def test_the_next_sync_does_not_make_up_for_it(self, rig) -> None:
+        log = rig.log()
+        rig.append(log)
+        first, second = log.prepare_flush(), log.prepare_flush()
+        rig.disk.fails = {"fdatasync"}
+        first.run()
+        rig.disk.fails = set()
+        second.run()
+        for task in (second, first):
+            with pytest.raises(KafkaStorageError, match="fsync"):
+                task.complete()
+        with pytest.raises(KafkaStorageError, match="takes no more writes"):
+            log.flush()
+        with pytest.raises(KafkaStorageError, match="takes no more writes"):
+            log.close()
+        assert log.recovery_point == 0
+
+    def test_a_batch_that_may_be_lost_is_not_acknowledged_as_a_duplicate(self, rig) -> None:
+        log = rig.log()
+        rig.send(log, 7, 0)
+        rig.disk.fails = {"fdatasync"}
+        with pytest.raises(KafkaStorageError):
+            log.flush()
+        with pytest.raises(KafkaStorageError, match="takes no more writes"):
+            rig.send(log, 7, 0)
+
+    def test_it_is_no_clean_shutdown(self, rig) -> None:
+        manager = rig.manager()
+        manager.startup(lambda _: rig.config, node_id=1)
+        log = manager.create(rig.topic_partition, None, rig.config)
+        rig.append(log)
+        rig.disk.fails = {"fdatasync"}
+        with pytest.raises(KafkaStorageError):
+            log.flush()
+        rig.disk.fails = set()
+        assert manager.flush_dirty_logs(rig.clock.now_ms) == 0
+        with pytest.raises(KafkaStorageError, match="takes no more writes"):
+            manager.shutdown()
+        assert not os.path.exists(rig.root / "data" / ".kafka_cleanshutdown")
+
+    def test_the_next_start_reads_what_the_device_has(self, rig) -> None:
+        """The page cache still shows the record that could not be written."""
+        manager = rig.manager()
+        manager.startup(lambda _: rig.config, node_id=1)
+        log = manager.create(rig.topic_partition, None, rig.config)
+        rig.append(log)
+        log.flush()
+        size = log.active_segment.size
+        rig.append(log)
+        rig.disk.fails = {"fdatasync"}
+        with pytest.raises(KafkaStorageError):
+            log.flush()
+        rig.disk.fails = set()
+        with pytest.raises(KafkaStorageError):
+            manager.shutdown()
+        rig.disk.forget_cached = lambda fd: os.ftruncate(fd, size)
+        manager = rig.manager()
+        manager.startup(lambda _: rig.config, node_id=1)
+        log = manager.logs[rig.topic_partition]
+        assert log.log_end_offset == 1
+        assert rig.append(log).first_offset == 1
+        manager.shutdown()
+
+    def test_want_of_descriptors_is_none(self, rig, monkeypatch) -> None:
+        log = rig.log(segment_bytes=100)
+        rig.append(log)
+        rig.append(log)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", refuse(errno.EMFILE))
+            with pytest.raises(KafkaStorageError, match="Too many open files"):
+                log.flush()
+        assert log.recovery_point == 0
+        rig.append(log)
+        log.flush()
+        assert log.recovery_point == 3
+
+
+def test_a_flush_of_many_segments_takes_one_descriptor_at_a_time(rig) -> None:
+    root = rig.root / "data"
+    files = FaultyFileSystem(str(root))
+    config = LogConfig(segment_bytes=100)
+    with files.watch():
+        manager = rig.manager(open_files_max=4)
+        manager.startup(lambda _: config, node_id=1)
+        for partition in range(10):
+            log = manager.create(TopicPartition("flights", partition), None, config)
+            for _ in range(5):
+                rig.append(log)
+        files.most_open = 0
+        tasks = manager.collect_flushes(rig.clock.now_ms)
+        for task in tasks:
+            task.run()
+        assert all(task.complete() for task in tasks)
+        assert len(tasks) == 10
+        assert files.most_open <= 4 + 1 + 1, "the pool's, the one that is synced, the lock"
+        manager.shutdown()
+    files.close()
