@@ -5,8 +5,10 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from barnabas import errors
 from barnabas.coordinator.group.config import GroupConfig
 from barnabas.coordinator.group.group_coordinator import GroupCoordinator
+from barnabas.coordinator.group.rebalance_history import Trigger
 from barnabas.errors import KafkaError, KafkaStorageError, UnstableOffsetCommit
 from barnabas.log.producers.verification_guards import VerificationGuard
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
@@ -25,6 +27,14 @@ from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from barnabas.records.batch import iter_batches, read_header, set_crc
+
+FENCED = errors.FencedInstanceId.code
+FULL = errors.GroupMaxSizeReached.code
+ILLEGAL = errors.IllegalGeneration.code
+INCONSISTENT = errors.InconsistentGroupProtocol.code
+MEMBER_ID_REQUIRED = errors.MemberIdRequired.code
+REBALANCE = errors.RebalanceInProgress.code
+UNKNOWN = errors.UnknownMemberId.code
 
 
 class VirtualScheduler:
@@ -428,6 +438,10 @@ class Rig:
 
 def failing() -> KafkaStorageError:
     return KafkaStorageError("the disk is full")
+
+
+def triggers(rig: Rig, group: str = "g") -> list[Trigger]:
+    return [event.trigger for event in rig.groups.history(group)]
 
 
 def batches_of(data: bytes) -> list[bytes]:

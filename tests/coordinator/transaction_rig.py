@@ -181,3 +181,15 @@ class TransactionRig:
             transactional_id, *producer, partitions or (ORDERS,), verify_only=verify_only, reply=later
         )
         return later.value
+
+
+def prepared_rig(commit: bool = True) -> tuple[TransactionRig, tuple[int, int]]:
+    """A transaction whose end markers are held back."""
+    rig = TransactionRig()
+    producer = rig.producer()
+    rig.add(producer, ORDERS, OTHER)
+    rig.markers.held = True
+    after = rig.end(producer, commit)
+    rig.settle()
+    assert rig.state() == ("PrepareCommit" if commit else "PrepareAbort")
+    return rig, after

@@ -17,7 +17,6 @@ from barnabas.coordinator.group.records import (
     decode_record,
     encode_record,
 )
-from barnabas.coordinator.partitioning import java_string_hash, partition_for
 from barnabas.errors import CorruptMessage
 from barnabas.protocol.codec import encode
 
@@ -133,23 +132,6 @@ def test_damaged_records(key: bytes, value: bytes) -> None:
 def test_rubbish_is_a_record_or_one_error(key: bytes, value: bytes | None) -> None:
     with contextlib.suppress(CorruptMessage):
         decode_record(key, value)
-
-
-@pytest.mark.parametrize(
-    ("text", "value", "partition"),
-    [
-        ("", 0, 0),
-        ("ab", 3105, 5),
-        ("my-group", -1906497762, 12),
-        ("console-consumer-12345", 158455506, 6),
-        ("Ünïcode-☃", 532484224, 24),
-        ("\U0001f600", 1772899, 49),
-        ("polygenelubricants", -(2**31), 0),
-    ],
-)
-def test_javas_hash_and_kafkas_partition(text: str, value: int, partition: int) -> None:
-    assert java_string_hash(text) == value
-    assert partition_for(text, 50) == partition
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
