@@ -5,6 +5,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from walks import Walks
 
 from barnabas.records import builder, reader, validation
 from barnabas.records.compiled import record_walk
@@ -32,3 +33,9 @@ def record_kernel(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
     yield chosen
     for module in (builder, reader, validation):
         module.record_walk = record_walk  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="session")
+def walks(record_kernel: ModuleType) -> Walks:
+    """All kernels in the form of `record_kernel`."""
+    return Walks.of(record_kernel)

@@ -163,14 +163,6 @@ def test_decompression_bomb(compression: str) -> None:
     validate_produce(bomb, AppendPolicy(max_message_bytes=8_500_100), NOW)
 
 
-def test_decompression_bound() -> None:
-    policy = AppendPolicy()
-    assert policy.decompression_bound(100) == 16 * 1024 * 1024
-    assert policy.decompression_bound(1_000_000) == 64_000_000
-    assert policy.decompression_bound(10_000_000) == 100_000_000
-    assert AppendPolicy(max_message_bytes=80_000_000).decompression_bound(1000) == 160_000_000
-
-
 def test_append_time_keeps_what_the_checksum_covers_right() -> None:
     batch = build_batch(records(), producer_id=5, producer_epoch=1, base_sequence=7, transactional=True)
     accepted = validate_produce(batch, AppendPolicy(log_append_time=True), NOW)

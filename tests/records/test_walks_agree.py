@@ -4,18 +4,16 @@ import random
 import runpy
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import NamedTuple
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from walks import Walks
 
 from barnabas.records.builder import build_batch
-from barnabas.records.compiled import batch_filter, consumer_records, offset_map, record_columns, record_walk
+from barnabas.records.compiled import consumer_records
 from barnabas.records.record import Record
-from client.fetch.source_kernels import SOURCE_COLUMNS, SOURCE_CONSUMER
-from source_forms import cleaner_sources
 
 HEADER_SIZE = 61
 BROKEN = "broken"
@@ -23,23 +21,6 @@ FIELDS = st.none() | st.binary(max_size=4) | st.binary(min_size=60, max_size=70)
 DELTAS = st.integers(-3, 70) | st.integers(8180, 8200) | st.integers(-(2**62), 2**62)
 HEADERS = st.lists(st.tuples(st.text(max_size=3), FIELDS), max_size=3).map(tuple)
 RECORDS = st.lists(st.builds(Record, st.just(0), DELTAS, FIELDS, FIELDS, HEADERS), min_size=1, max_size=8)
-
-
-class Walks(NamedTuple):
-    """The modules in one form."""
-
-    walk: ModuleType
-    consumer: ModuleType
-    columns: ModuleType
-    offsets: ModuleType
-    batches: ModuleType
-
-
-@pytest.fixture(scope="module")
-def walks(record_kernel: ModuleType) -> Walks:
-    if record_kernel is record_walk:
-        return Walks(record_walk, consumer_records, record_columns, offset_map, batch_filter)
-    return Walks(record_kernel, SOURCE_CONSUMER, SOURCE_COLUMNS, *cleaner_sources())
 
 
 class Outcomes(NamedTuple):

@@ -1,6 +1,5 @@
 """Bulk sending: what goes in as lists or columns stands in the logs as if it had been sent one by one."""
 
-import random
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +25,6 @@ from barnabas.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from barnabas.records.compiled.bulk_rows import murmur2
-from client.fetch.source_kernels import SOURCE_BULK
 from simulation.producer import SimulatedProducer
 
 T0 = 1_700_000_000_000
@@ -407,26 +405,3 @@ def test_a_partition_that_is_not_there_yet() -> None:
     bulk = bulk_of_lists(producing.kafka_producer, "t", [b"a"], None, None, None, 1)
     assert (bulk.take(), bulk.taken) == (2, 0)
     assert rows_of_lists([b"a"], None, None, [3], None, 100).highest_partition == 3
-
-
-@pytest.mark.parametrize(
-    ("key", "expected"),
-    [
-        (b"21", -973932308),
-        (b"foobar", -790332482),
-        (b"a-little-bit-long-string", -985981536),
-        (b"a-little-bit-longer-string", -1486304829),
-        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
-        (b"abc", 479470107),
-    ],
-)
-def test_murmur2_is_kafkas(key: bytes, expected: int) -> None:
-    """Kafka's own vectors (its UtilsTest)."""
-    assert murmur2(key) == expected
-
-
-def test_murmur2_forms_agree() -> None:
-    rng = random.Random(3)
-    for size in range(200):
-        data = rng.randbytes(size)
-        assert murmur2(data) == SOURCE_BULK.murmur2(data)
