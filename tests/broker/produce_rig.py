@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from barnabas.broker.coordinators.transaction_markers import Outcomes, write_markers
 from barnabas.broker.handlers.records.produce import handle_frame
 from barnabas.broker.requests.request_context import RequestContext
@@ -14,12 +16,7 @@ from barnabas.errors import KafkaError, error_for
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.network.connection import PendingReply
 from barnabas.protocol.codec import decode, encode
-from barnabas.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from barnabas.records.reader import read_records
 from barnabas.types import TopicPartition
 from broker.admin_rig import create, running_broker
@@ -216,3 +213,9 @@ def produce_rig(directory: Path, **settings: object) -> Iterator[ProduceRig]:
             yield rig
         finally:
             broker.transactions = real
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[ProduceRig]:
+    with produce_rig(tmp_path) as rig:
+        yield rig

@@ -10,7 +10,7 @@ from barnabas.records.builder import build_batch
 from barnabas.records.reader import iter_any
 from barnabas.records.record import Record
 from barnabas.testing import Broker
-from broker.wire import server_of
+from broker.wire import Wire, server_of
 
 T0 = 1_700_000_000_000
 
@@ -41,6 +41,13 @@ def produce(
     else:
         data.name = topic
     return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[data], transactional_id=transactional_id)
+
+
+def append(wire: Wire, topic: str, partition: int = 0, value: bytes = b"x") -> int:
+    """Produce one record, acknowledged by all replicas; the error code."""
+    data = [PartitionProduceData(index=partition, records=batch(value, key=None))]
+    request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name=topic, partition_data=data)])
+    return int(wire.ask(request, 9).responses[0].partition_responses[0].error_code)
 
 
 def fetch(

@@ -6,8 +6,6 @@ from types import ModuleType
 
 import pytest
 
-from barnabas.config.broker_settings import BROKER_CONFIGS
-from barnabas.config.kafka_names import WITHOUT_EFFECT
 from barnabas.protocol.apis import SERVED
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +34,3 @@ def test_each_api_is_served_or_has_its_area(generator: ModuleType) -> None:
         assert (key in SERVED) != bool(api.area), api
         if key in SERVED:
             assert tuple(SERVED[key]) == (api.first, api.last), f"{api.name}: not the versions of Kafka"
-
-
-def test_a_setting_has_an_effect_or_none() -> None:
-    assert not set(BROKER_CONFIGS.names()) & WITHOUT_EFFECT.keys()

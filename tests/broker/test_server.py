@@ -1,10 +1,6 @@
 """Start, stop and metadata changes when something fails on the way."""
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,20 +16,9 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from barnabas.records.builder import build_batch
-from barnabas.records.record import Record
 from barnabas.testing import Broker
+from broker.sent_requests import append
 from broker.wire import Wire, on_loop, server_of
-
-BATCH = build_batch([Record(0, 1_700_000_000_000, None, b"x", ())])
-
-
-def produce(wire: Wire, topic: str, partition: int = 0) -> int:
-    data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=BATCH)])]
-    answer = wire.ask(ProduceRequest(transactional_id=None, acks=-1, timeout_ms=1000, topic_data=data), 8)
-    return int(answer.responses[0].partition_responses[0].error_code)
-
 
 # --- the disk refuses ------------------------------------------------------------------------------------------------
 
@@ -49,18 +34,18 @@ def test_a_log_that_cannot_be_made_is_made_later(broker: Broker, wire: Wire, mon
     monkeypatch.setattr(LogManager, "create", full)
     broker.create_topic("t", 3)
     broker.create_topic("u", 1)
-    assert [produce(wire, "t", index) for index in range(3)] == [0, KafkaStorageError.code, 0]
-    assert produce(wire, "u") == 0
+    assert [append(wire, "t", index) for index in range(3)] == [0, KafkaStorageError.code, 0]
+    assert append(wire, "u") == 0
     monkeypatch.undo()
     on_loop(broker, server_of(broker).replica_manager.open_refused)
-    assert produce(wire, "t", 1) == 0
+    assert append(wire, "t", 1) == 0
 
 
 def test_a_log_that_cannot_be_removed_is_not_the_next_topics(
     broker: Broker, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.create_topic("t", 2)
-    assert produce(wire, "t") == 0
+    assert append(wire, "t") == 0
 
     def refuse(self, topic_partition):  # type: ignore[no-untyped-def]
         raise KafkaStorageError("read-only file system")
@@ -68,10 +53,10 @@ def test_a_log_that_cannot_be_removed_is_not_the_next_topics(
     monkeypatch.setattr(LogManager, "delete", refuse)
     broker.delete_topic("t")
     monkeypatch.undo()
-    assert produce(wire, "t") == 3
+    assert append(wire, "t") == 3
     broker.create_topic("t", 2)
     assert broker.end_offsets("t") == [0, 0]
-    assert produce(wire, "t") == 0
+    assert append(wire, "t") == 0
 
 
 def test_the_log_of_a_topic_that_was_deleted_in_a_crash_is_kept_aside(
@@ -80,7 +65,7 @@ def test_the_log_of_a_topic_that_was_deleted_in_a_crash_is_kept_aside(
     with Broker(data_dir=tmp_path) as broker, Wire(broker) as wire:
         broker.create_topic("t")
         broker.create_topic("kept")
-        assert (produce(wire, "t"), produce(wire, "kept")) == (0, 0)
+        assert (append(wire, "t"), append(wire, "kept")) == (0, 0)
         monkeypatch.setattr(LogManager, "delete", lambda self, topic_partition: None)  # the end came before
         broker.delete_topic("t")
     monkeypatch.undo()
@@ -97,7 +82,7 @@ def test_a_log_that_lost_its_topic_id_gets_it_back(tmp_path: Path) -> None:
     """partition.metadata is not synced: a power loss may leave it out."""
     with Broker(data_dir=tmp_path) as broker, Wire(broker) as wire:
         broker.create_topic("t")
-        assert produce(wire, "t") == 0
+        assert append(wire, "t") == 0
     told = (tmp_path / "t-0" / "partition.metadata").read_text()
     (tmp_path / "t-0" / "partition.metadata").unlink()
     with Broker(data_dir=tmp_path) as broker:
@@ -156,7 +141,7 @@ def test_a_log_that_cannot_be_closed_keeps_nothing_else_open(
     broker.create_topic("bad")
     broker.create_topic("good")
     with Wire(broker) as wire:
-        assert (produce(wire, "bad"), produce(wire, "good")) == (0, 0)
+        assert (append(wire, "bad"), append(wire, "good")) == (0, 0)
     close = UnifiedLog.close
 
     def broken(self, *, flush=True):  # type: ignore[no-untyped-def]
@@ -186,27 +171,3 @@ def test_a_start_ends_where_it_is_told_to_stop(tmp_path: Path) -> None:
     loop.close()
     with Broker(data_dir=tmp_path) as broker:
         assert broker.end_offsets("t") == [0, 0, 0]
-
-
-@pytest.mark.parametrize("numbers", [(signal.SIGTERM,), (signal.SIGINT, signal.SIGINT), (signal.SIGHUP,)])
-def test_signals_end_the_process_cleanly(tmp_path: Path, numbers: tuple[int, ...]) -> None:
-    ready = tmp_path / "ready"
-    command = [sys.executable, "-m", "barnabas", "serve", "--data-dir", str(tmp_path / "data")]
-    command += ["--listen", "127.0.0.1:0", "--ready-file", str(ready)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        assert "is ready" in process.stdout.readline()
-        host, _, port = ready.read_text().strip().rpartition(":")
-        with Wire((host, int(port))) as wire:
-            wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=True), 8)
-            assert produce(wire, "t") == 0
-            for number in numbers:
-                os.kill(process.pid, number)
-            assert wire.is_closed()
-        _, errors = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert (process.returncode, "Traceback" in errors) == (0, False), errors
-    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
-    assert not ready.exists()

@@ -1,11 +1,9 @@
 """Settings that reach the running broker: limits that change while it runs, what coordinators write, first runs."""
 
-import os
 from typing import Any
 
 import pytest
 
-from barnabas.log.directories.disk import Disk
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -97,25 +95,3 @@ def test_coordinators_compress_as_they_are_told_and_load_what_they_wrote(number:
         assert {header.compression_type for header in iter_headers(read.read())} == {CODEC_IDS[codec]}
         broker.restart()
         assert broker.committed("g") == {("t", 0): 19}
-
-
-def test_logs_are_flushed_when_flush_ms_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[int] = []
-    monkeypatch.setattr(Disk, "fdatasync", staticmethod(synced.append))
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # seconds, on a disk that others keep busy
-    settings = {"log.flush.scheduler.interval.ms": 20, "log.flush.interval.ms": 1, "log.initial.task.delay.ms": 0}
-    with Broker(settings=settings) as broker, Wire(broker) as wire:
-        broker.create_topic("t")
-        wire.ask(produce(broker, {0: batch(b"x")}), 12)
-        log = server_of(broker).replica_manager.leader_of("t", 0).log
-        broker.wait_for(lambda: synced and log.recovery_point == 1, timeout=60, what="the flush")
-
-
-def test_the_first_retention_run_comes_after_the_initial_delay() -> None:
-    settings = {"log.initial.task.delay.ms": 100, "log.segment.bytes": 1000, "log.retention.bytes": 1000}
-    with Broker(settings=settings) as broker, Wire(broker) as wire:
-        broker.create_topic("t")
-        for _ in range(20):
-            wire.ask(produce(broker, {0: batch(b"x" * 400)}), 12)
-        log = server_of(broker).replica_manager.leader_of("t", 0).log
-        broker.wait_for(lambda: log.log_start_offset > 0, what="retention")  # the next run is five minutes away

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from barnabas.broker import server
+from barnabas.errors import error_for
 from barnabas.protocol.apis import ApiKey, is_flexible, message_classes, response_header_version
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.schema import Request, Response
@@ -112,3 +113,8 @@ def on_loop(broker: Broker, function: Callable[[], Any]) -> Any:
 def server_of(broker: Broker) -> server.Broker:
     """Returns the server that a test's broker runs. This and `on_loop` are the only doors into it for tests."""
     return broker._running()
+
+
+def name_of(code: int) -> str:
+    """The name of an error; empty for none."""
+    return type(error_for(code)).__name__ if code else ""

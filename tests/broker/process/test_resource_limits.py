@@ -5,7 +5,6 @@ From outside: `barnabas serve` under RLIMIT_NOFILE, and librdkafka's idempotent 
 
 import contextlib
 import errno
-import logging
 import os
 import socket
 from collections import Counter
@@ -14,9 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.process.failure_log import FailureLog
-from barnabas.clock import SystemClock
-from barnabas.errors import KafkaStorageError, UnknownServerError
+from barnabas.errors import KafkaStorageError
 from barnabas.replication.partition import Partition
 from barnabas.testing import Broker
 from broker.sent_requests import batch, fetch, produce
@@ -126,30 +123,3 @@ def test_what_the_system_refuses_a_producer_may_try_again(
         assert answer.responses[0].partition_responses[0].error_code == 0
     (line,) = [record for record in caplog.records if "produce to t-0 failed" in record.getMessage()]
     assert line.exc_info is None
-
-
-class SetClock(SystemClock):
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.monotonic = lambda: self.now
-
-
-def test_a_failure_is_told_once_in_a_while_with_the_way_out(caplog: pytest.LogCaptureFixture) -> None:
-    clock = SetClock()
-    failures = FailureLog(logging.getLogger("test"), clock)
-    for _ in range(3):
-        error = failures.report("produce to t-0", OSError(errno.EMFILE, "Too many open files", "/data/t-0"))
-        assert isinstance(error, KafkaStorageError)
-    clock.now = 10.0
-    failures.report("fetch from t-1", OSError(errno.EMFILE, "Too many open files"))
-    way_out = "raise the limit on open files (ulimit -n)"
-    assert caplog.messages == [
-        f"produce to t-0 failed: Too many open files (/data/t-0); {way_out}",
-        f"fetch from t-1 failed: Too many open files; {way_out} (2 more like this since the last line)",
-    ]
-
-
-def test_a_bug_is_shown_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    failures = FailureLog(logging.getLogger("test"), SetClock())
-    assert isinstance(failures.report("Fetch v12", ValueError("x")), UnknownServerError)
-    assert caplog.records[0].exc_info is not None

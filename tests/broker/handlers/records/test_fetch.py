@@ -6,19 +6,14 @@ from typing import Any
 
 import pytest
 
-from barnabas.errors import error_for
 from barnabas.protocol.apis import SERVED, ApiKey
 from barnabas.protocol.messages.fetch import FetchRequest, ForgottenTopic
 from barnabas.testing import Broker
 from broker.sent_requests import batch, fetch, produce, topic_id, values, whole_batches
-from broker.wire import Wire, on_loop, server_of
+from broker.wire import Wire, name_of, on_loop, server_of
 
 VERSIONS = range(SERVED[ApiKey.FETCH].first, SERVED[ApiKey.FETCH].last + 1)
 WITH_SESSIONS = [version for version in VERSIONS if version >= 7]
-
-
-def name_of(code: int) -> str:
-    return type(error_for(code)).__name__ if code else ""
 
 
 def only(answer: Any) -> Any:

@@ -7,18 +7,13 @@ from typing import Any
 
 import pytest
 
-from barnabas.errors import error_for
 from barnabas.protocol.apis import SERVED, ApiKey
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.testing import Broker
-from broker.sent_requests import T0, batch, fetch, produce, values
-from broker.wire import Wire
+from broker.sent_requests import T0, append, batch, fetch, produce, values
+from broker.wire import Wire, name_of
 
 VERSIONS = range(SERVED[ApiKey.PRODUCE].first, SERVED[ApiKey.PRODUCE].last + 1)
-
-
-def name_of(code: int) -> str:
-    return type(error_for(code)).__name__ if code else ""
 
 
 def only(answer: Any) -> Any:
@@ -213,3 +208,17 @@ def test_nobody_writes_what_a_coordinator_would_read_back(broker: Broker, wire: 
     answer = wire.ask(produce(broker, {0: batch(b"x")}, 12, topic="__consumer_offsets"), 12)
     assert name_of(answer.responses[0].partition_responses[0].error_code) == "InvalidTopic"
     assert broker.end_offsets("__consumer_offsets")[0] == 0
+
+
+def test_a_long_name_and_a_partition_number_that_looks_like_a_size(broker: Broker, wire: Wire) -> None:
+    name = "n" * 200
+    broker.create_topic(name, 100)
+    for partition in range(70, 100):
+        for size in range(30):
+            assert append(wire, name, partition, b"v" * size) == 0, (partition, size)
+
+
+def test_no_answer_to_acks_0_even_when_the_whole_request_is_refused(broker: Broker, wire: Wire) -> None:
+    records = batch(b"x", transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
+    wire.send(produce(broker, {0: records}, 8, acks=0), 8)
+    assert wire.is_closed()

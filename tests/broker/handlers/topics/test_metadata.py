@@ -5,19 +5,15 @@ from typing import Any
 
 import pytest
 
-from barnabas.errors import error_for
+from barnabas.errors import InvalidRequest, InvalidTopic, UnknownTopicId, UnknownTopicOrPartition
 from barnabas.protocol.apis import SERVED, ApiKey
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.testing import Broker
 from broker.sent_requests import topic_id
-from broker.wire import Wire
+from broker.wire import Wire, name_of, server_of
 
 VERSIONS = range(SERVED[ApiKey.METADATA].first, SERVED[ApiKey.METADATA].last + 1)
 NOT_ASKED = -(2**31)
-
-
-def name_of(code: int) -> str:
-    return type(error_for(code)).__name__ if code else ""
 
 
 def named(*names: str, **fields: Any) -> MetadataRequest:
@@ -124,3 +120,47 @@ def test_internal_topics_are_marked(broker: Broker, wire: Wire) -> None:
     (topic,) = wire.ask(named("__consumer_offsets"), 12).topics
     assert topic.is_internal
     assert broker.topics() == []
+
+
+def metadata(wire: Wire, *names: str | None, version: int = 12, create: bool = False, ids=()):  # type: ignore[no-untyped-def]
+    topics = [MetadataRequestTopic(name=name) for name in names]
+    topics += [MetadataRequestTopic(name=None, topic_id=topic_id) for topic_id in ids]
+    answer = wire.ask(MetadataRequest(topics=topics, allow_auto_topic_creation=create), version)
+    return [(topic.name, topic.error_code, len(topic.partitions)) for topic in answer.topics]
+
+
+def test_a_topic_is_answered_once_however_often_it_was_asked_for(broker: Broker, wire: Wire) -> None:
+    broker.create_topic("wide", 50)
+    topic_id = server_of(broker).image.topics["wide"].topic_id
+    assert metadata(wire, *["wide"] * 1000) == [("wide", 0, 50)]
+    assert metadata(wire, *["no"] * 1000) == [("no", UnknownTopicOrPartition.code, 0)]
+    assert metadata(wire, ids=[topic_id] * 100) == [("wide", 0, 50)]
+
+
+def test_a_topic_asked_for_twice_is_created_once(wire: Wire) -> None:
+    assert metadata(wire, "new", "new", create=True) == [("new", 0, 1)]
+
+
+def test_names_that_no_topic_can_have(wire: Wire) -> None:
+    assert metadata(wire, "a b", "", "fine") == [
+        ("a b", InvalidTopic.code, 0),
+        ("", InvalidTopic.code, 0),
+        ("fine", UnknownTopicOrPartition.code, 0),
+    ]
+    assert metadata(wire, "a b", create=True) == [("a b", InvalidTopic.code, 0)]
+
+
+def test_ids_go_before_names(broker: Broker, wire: Wire) -> None:
+    broker.create_topic("t")
+    broker.create_topic("u")
+    unknown = uuid.uuid4()
+    ids = [server_of(broker).image.topics["t"].topic_id, unknown]
+    assert metadata(wire, "u", ids=ids) == [("t", 0, 1), (None, UnknownTopicId.code, 0)]
+
+
+@pytest.mark.parametrize("version", [10, 11])
+def test_neither_null_nor_ids_before_v12(broker: Broker, wire: Wire, version: int) -> None:
+    broker.create_topic("t")
+    topic_id = server_of(broker).image.topics["t"].topic_id
+    assert metadata(wire, None, version=version) == [("", InvalidRequest.code, 0)]
+    assert metadata(wire, ids=[topic_id], version=version) == [("", InvalidRequest.code, 0)]
