@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.config import docs, sources
-from barnabas.config.kafka_names import without_effect
+from barnabas.config import sources
 from barnabas.errors import UsageError
 
 KRAFT_PROPERTIES = """
@@ -104,22 +103,6 @@ def test_properties_syntax() -> None:
         "a": "1", "b": "2", "c": "3", "d=x": "4", "e": "one,two", "f": "tab\thereA", "g": "back\\slash\\", "h": "=5",
         "i": "", "j": "trailing ", "k": "2", "l": "end",
     }  # fmt: skip
-
-
-def test_names_for_one_listener() -> None:
-    assert without_effect("listener.name.external.ssl.keystore.location")
-    assert without_effect("listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config")
-    assert not without_effect("listener.name.external.nonsense")
-
-
-def test_the_page_of_settings_is_up_to_date() -> None:
-    page = Path(__file__).parents[2] / "docs" / "settings.md"
-    assert page.read_text() == docs.render_markdown(), "run: python -m barnabas.config.docs > docs/settings.md"
-
-
-def test_help_names_every_setting() -> None:
-    text = docs.render_help()
-    assert "  log.segment.bytes (int, default 1073741824)  [14,...]" in text
 
 
 @given(st.text(max_size=80))
