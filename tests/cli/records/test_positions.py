@@ -1,6 +1,5 @@
 import pytest
 
-from barnabas.cli.framework.options import parse_partitions, parse_settings
 from barnabas.cli.records.positions import Start, parse_starts, parse_time
 from barnabas.errors import UsageError
 
@@ -26,7 +25,7 @@ def test_times(text: str, expected: int) -> None:
     assert parse_time(text, NOW) == expected
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "-1y", "2013-13-01", "-h"])
+@pytest.mark.parametrize("text", ["", "yesterday", "-1y", "2013-13-01", "-h", "\u00b2", "-\u00b2h"])
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(UsageError, match="write milliseconds"):
         parse_time(text, NOW)
@@ -49,22 +48,7 @@ def test_starts(texts: list[str], expected: tuple[Start, int | None]) -> None:
     assert parse_starts(texts, NOW) == expected
 
 
-@pytest.mark.parametrize("texts", [["middle"], ["1", "2"], ["s@x"], ["--5"], [""]])
+@pytest.mark.parametrize("texts", [["middle"], ["1", "2"], ["s@x"], ["--5"], [""], ["\u00b2"]])
 def test_what_is_no_start(texts: list[str]) -> None:
     with pytest.raises(UsageError):
         parse_starts(texts, NOW)
-
-
-def test_partition_lists() -> None:
-    assert parse_partitions("0,2,5-7") == [0, 2, 5, 6, 7]
-    for text in ("", "a", "1-", "-1"):
-        with pytest.raises(UsageError, match="numbers and ranges"):
-            parse_partitions(text)
-    with pytest.raises(UsageError, match="at most 100000 partitions"):
-        parse_partitions("0-9999999999")
-
-
-def test_settings() -> None:
-    assert parse_settings(["a=b=c", " d = e "], "--config") == {"a": "b=c", "d": "e"}
-    with pytest.raises(UsageError, match="NAME=VALUE"):
-        parse_settings(["a"], "--config")

@@ -22,9 +22,9 @@ def test_addresses(text: str, expected: tuple[str, int]) -> None:
     assert split_address(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", ":9092", "host:0", "host:99999", "host:x"])
+@pytest.mark.parametrize("text", ["", ":9092", "host:0", "host:99999", "host:x", "host:\u00b2"])
 def test_what_is_no_address(text: str) -> None:
-    with pytest.raises(ValueError, match="address"):
+    with pytest.raises(ValueError, match=r"^address"):
         split_address(text)
 
 

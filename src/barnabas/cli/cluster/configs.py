@@ -57,7 +57,7 @@ def _resource(kind: str, name: str) -> Resource:
     if known is None:
         raise UsageError(f"configs: {kind!r} has no settings; use {', '.join(RESOURCE_TYPES)}")
     found = Resource(known, name)
-    if known in ("broker", "broker-logger") and not found.is_all_brokers and not name.isdigit():
+    if known in ("broker", "broker-logger") and not found.is_all_brokers and not name.isdecimal():
         raise UsageError(f"configs: broker {name!r} is not a node id, such as 1; `barnabas brokers` lists them")
     return found
 

@@ -37,9 +37,9 @@ def parse_time(text: str, now_ms: int) -> int:
     text = text.strip()
     if text == "now":
         return now_ms
-    if text.isdigit():
+    if text.isdecimal():
         return int(text)
-    if text[:1] == "-" and text[-1:] in _UNITS and text[1:-1].replace(".", "", 1).isdigit():
+    if text[:1] == "-" and text[-1:] in _UNITS and text[1:-1].replace(".", "", 1).isdecimal():
         return now_ms - int(float(text[1:-1]) * _UNITS[text[-1]] * 1000)
     try:
         moment = datetime.fromisoformat(text)
@@ -71,7 +71,7 @@ def _parse_start(text: str, now_ms: int) -> Start:
     if text.startswith("s@"):
         return Start("time", parse_time(text[2:], now_ms))
     digits = text.removeprefix("-")
-    if not digits.isdigit():
+    if not digits.isdecimal():
         raise UsageError(f"-o {text}: must be beginning, end, stored, an offset, -N, s@TIME or e@TIME")
     return Start("tail", int(digits)) if text.startswith("-") else Start("offset", int(digits))
 

@@ -123,7 +123,7 @@ def _listener(address: str) -> str:
     if "://" in address:
         return address
     host, colon, port = address.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
+    if not colon or not port.isdecimal() or int(port) > 65535:
         raise UsageError(
             f"--listen {address}: must be HOST:PORT, such as --listen 127.0.0.1:9092 (port 0: any free one)"
         )

@@ -27,7 +27,7 @@ def split_address(address: str, default_port: int = 9092) -> tuple[str, int]:
         raise ValueError(f"address {address!r} has no host; write HOST:PORT")
     if not port_text:
         return host, default_port
-    if not port_text.isdigit() or not 0 < int(port_text) < 65536:
+    if not port_text.isdecimal() or not 0 < int(port_text) < 65536:
         raise ValueError(f"address {address!r} has port {port_text!r}; a port is a number from 1 to 65535")
     return host, int(port_text)
 
