@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -12,13 +11,11 @@ from typing import Any
 
 import pytest
 
-from barnabas.connection.broker.addresses import split_address
-from barnabas.connection.drivers import channel
 from barnabas.connection.drivers.sync import SyncDriver
 from barnabas.connection.network_client import ANY
 from barnabas.connection.promise import Promise
 from barnabas.connection.retry import send_with_retries
-from barnabas.errors import BrokerUnreachable, ClientClosed, OperationTimedOut, UsageError
+from barnabas.errors import ClientClosed, OperationTimedOut, UsageError
 from barnabas.protocol.messages.list_groups import ListGroupsRequest
 from barnabas.testing import Broker
 from client.conftest import SOON_S, server
@@ -164,28 +161,6 @@ def test_a_callback_that_fails_harms_nobody(driver: SyncDriver, caplog: pytest.L
     driver.run(lambda: driver.client.completions.append(fail))
     assert "the application's mistake" in caplog.text
     assert driver.wait_for(groups(driver), 60).error_code == 0
-
-
-def test_addresses_that_do_not_answer() -> None:
-    driver = SyncDriver(network_client_at("127.0.0.1:1"))
-    with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1: tcp: connection refused") as raised:
-        driver.wait_for(groups(driver), 60)
-    assert "nothing listens there" in raised.value.attempts[0].hint
-    driver.close()
-    driver = SyncDriver(network_client_at("no-such-host.invalid:1"))
-    with pytest.raises(BrokerUnreachable, match="dns"):
-        driver.wait_for(groups(driver), 60)
-    driver.close()
-
-
-def test_the_second_address_of_a_name_serves(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    host, port = split_address(broker.bootstrap_servers)
-    dead = channel.resolve("127.0.0.1", 1)[0]
-    good = channel.resolve(host, port)[0]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [dead, good])
-    driver = SyncDriver(network_client_at("two-addresses:9092"))
-    assert driver.wait_for(driver.run(driver.client.refresh_metadata), 60) is None
-    driver.close()
 
 
 def test_a_wait_has_an_end(driver: SyncDriver) -> None:
@@ -385,32 +360,3 @@ def test_who_waits_hears_of_a_mistake_in_the_background(driver: SyncDriver) -> N
     thread.join(30)
     with pytest.raises(ClientClosed, match=r"mistake of its own: AssertionError\('made for this test'\)"):
         groups(driver)
-
-
-def test_a_name_needs_a_thread_and_there_may_be_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    start = threading.Thread.start
-
-    def refuse(thread: threading.Thread) -> None:
-        if thread.name == "barnabas-dns":
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    driver = SyncDriver(network_client_at("localhost:9"))
-    with pytest.raises(BrokerUnreachable, match="dns: can't start new thread"):
-        driver.wait_for(groups(driver), 60)
-    driver.close()
-
-
-def test_what_tls_closes_by_itself_is_one_more_failure(broker: Broker) -> None:
-    """As it does when a connection ends, with something said, before the handshake."""
-
-    class Context:
-        def wrap_socket(self, sock: socket.socket, **_: Any) -> None:
-            os.close(sock.detach())
-            raise ssl.SSLError(1, "Closed before TLS handshake")
-
-    driver = SyncDriver(network_client_at(broker.bootstrap_servers), ssl_context=Context())  # type: ignore[arg-type]
-    with pytest.raises(BrokerUnreachable, match="tls: closed before TLS handshake"):
-        driver.wait_for(groups(driver), 60)
-    driver.close()
