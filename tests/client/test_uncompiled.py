@@ -25,9 +25,16 @@ def test_the_clients_without_their_compiled_modules(tmp_path: Path) -> None:
     assert where.stdout.strip() == str(tmp_path / "barnabas/client/producer/record_appender.py")
     options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts="]
     names = (
-        *("../connection/test_network_client.py", "producer/test_sender.py", "producer/bulk/test_rows.py"),
-        *("producer/test_record_appender.py", "../connection/drivers/test_interrupted_turns.py"),
-        *("../connection/drivers/test_signals.py", "../connection/test_call_depth.py"),
+        *(
+            f"../connection/test_{name}.py"
+            for name in ("network_client", "metadata", "metadata_updater", "coordinators")
+        ),
+        *(f"../connection/broker/test_{name}.py" for name in ("broker_connection", "cluster_connections")),
+        *("../connection/broker/test_frame_buffer.py", "../connection/test_call_depth.py"),
+        *("../connection/drivers/test_interrupted_turns.py", "../connection/drivers/test_signals.py"),
+        *(f"producer/test_{name}.py" for name in ("sender", "record_appender", "record_accumulator", "producer_batch")),
+        *("producer/test_partitioner.py", "producer/test_partition_batches.py"),
+        *("producer/bulk/test_rows.py", "producer/bulk/test_delivery.py"),
     )
     tests = [str(HERE / name) for name in names]
     done = subprocess.run(

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from io import BytesIO
 from typing import Any
 
 import pytest
@@ -15,8 +14,9 @@ from barnabas.cli.records.registry_values import RegistryDecoder, Undecodable
 from barnabas.client.schema_registry.registry_client import RegistryUnavailable
 from barnabas.errors import UsageError
 from cli.conftest import Run
+from client.schema_registry.fake_registry import written
 
-fastavro = pytest.importorskip("fastavro")
+pytest.importorskip("fastavro")
 
 ORDER = {
     "type": "record",
@@ -61,14 +61,8 @@ def framed(schema_id: int, body: bytes) -> bytes:
     return b"\0" + schema_id.to_bytes(4, "big") + body
 
 
-def avro(schema: Any, value: Any) -> bytes:
-    out = BytesIO()
-    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
-    return out.getvalue()
-
-
 def order(**more: Any) -> bytes:
-    return framed(1, avro(ORDER, {"total": Decimal("1.50"), "at": MOMENT, "note": None, "rate": 1.5} | more))
+    return framed(1, written(ORDER, {"total": Decimal("1.50"), "at": MOMENT, "note": None, "rate": 1.5} | more))
 
 
 def test_avro_and_json_become_json(registry: str) -> None:
@@ -78,7 +72,7 @@ def test_avro_and_json_become_json(registry: str) -> None:
     assert decoder.decode(order(note="ü")) == plain | {"note": "ü"}
     assert decoder.decode(order(note=b"\xff", rate=float("nan"))) == plain | {"note": {"base64": "/w=="}, "rate": "nan"}
     assert decoder.decode(framed(2, b'{"a": [1]}')) == {"a": [1]}
-    assert decoder.decode(framed(4, avro("string", "key"))) == "key"
+    assert decoder.decode(framed(4, written("string", "key"))) == "key"
 
 
 @pytest.mark.parametrize(

@@ -236,7 +236,7 @@ def test_a_pattern_waits_for_all_topics(cluster: Cluster) -> None:
     """An answer about some topics, asked for before, does not count as all that there are."""
     consumer = SimulatedConsumer(cluster, "c", **GROUP)
     cluster.topics |= {f"x{number}": {0: 1} for number in range(5)}
-    consumer._driver.run(lambda: consumer._state.client.add_topics(["x1"]))
+    consumer.client.network_client.add_topics(["x1"])
     consumer.subscribe(re.compile("x.*"))
     while not consumer.assignment():
         consumer.poll(1)
@@ -354,6 +354,6 @@ def test_metadata_is_not_asked_for_behind_a_parked_join(cluster: Cluster) -> Non
         for link in [link for link in consumer.client.links.values() if not link.pending and not link.busy]:
             consumer.client.cut(link)
         before = consumer.client.count(ApiKey.METADATA)
-        asked = consumer._driver.run(consumer._state.client.refresh_metadata)
+        asked = consumer.client.network_client.refresh_metadata()
         assert slow.run(lambda: asked.done, seconds=5)
         assert consumer.client.count(ApiKey.METADATA) > before

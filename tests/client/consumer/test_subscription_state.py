@@ -14,7 +14,7 @@ from barnabas.client.consumer.subscription_state import (
     SubscriptionState,
 )
 from barnabas.client.fetch.positions import FetchPosition, FetchState, PartitionState, ResetStrategy
-from barnabas.client.offset_messages import EARLIEST, LATEST, OffsetAndMetadata
+from barnabas.client.offset_messages import OffsetAndMetadata
 from barnabas.errors import UsageError
 from barnabas.types import TopicPartition
 
@@ -239,15 +239,6 @@ def test_consumed_positions_are_what_is_committed() -> None:
 def test_negative_offsets_are_refused() -> None:
     with pytest.raises(UsageError, match="t-0: offset -1 is negative"):
         manual().seek(T0, -1)
-
-
-def test_strategies() -> None:
-    assert ResetStrategy.parse("earliest").timestamp(5) == EARLIEST
-    assert ResetStrategy.parse("latest").timestamp(5) == LATEST
-    by_duration = ResetStrategy.parse("by_duration:PT1M")
-    assert by_duration == ResetStrategy("by_duration", 60_000)
-    assert by_duration.timestamp(100_000) == 40_000
-    assert by_duration.timestamp(10) == 0
 
 
 # --- leaders and validation -------------------------------------------------------------------------------------------

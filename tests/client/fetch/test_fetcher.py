@@ -1,7 +1,5 @@
 """The fetcher: what it asks, what it does about every error, and a simulation in which all goes wrong at once."""
 
-from collections.abc import Callable
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -16,143 +14,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from barnabas.client.consumer.subscription_state import SubscriptionState
 from barnabas.client.fetch.fetch_session import FetchConfig, FetchRequestBuilder
-from barnabas.client.fetch.fetcher import RETRY_S, Fetcher
-from barnabas.client.fetch.positions import FetchPosition, PartitionState, ResetStrategy
-from barnabas.client.settings import ConsumerSettings
-from barnabas.connection.metadata import Metadata
-from barnabas.errors import (
-    BarnabasError,
-    CorruptMessage,
-    KafkaStorageError,
-    OffsetOutOfRange,
-    TopicAuthorizationFailed,
-)
+from barnabas.client.fetch.fetcher import RETRY_S
+from barnabas.client.fetch.positions import FetchPosition, ResetStrategy
+from barnabas.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange, TopicAuthorizationFailed
 from barnabas.protocol.apis import ApiKey
-from barnabas.protocol.fetch import from_message
 from barnabas.protocol.messages import fetch as messages
-from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.primitives import Part
-from barnabas.records.compiled.consumer_records import ConsumerRecord
 from barnabas.types import TopicPartition
-from simulation.cluster import Cluster
-from simulation.log import Log
-
-T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
-
-
-NEWEST = 18
-
-
-def cluster_of(counts: dict[str, int], *, nodes: int = 2, version: int = NEWEST, slots: int = 10) -> Cluster:
-    """A cluster with these topics, that serves Fetch up to this version and has room for so many sessions."""
-    cluster = Cluster(counts, nodes=nodes, session_slots=slots)
-    cluster.versions[ApiKey.FETCH] = (4, version)
-    for name, count in counts.items():
-        for index in range(count):
-            cluster.log(name, index)
-    return cluster
-
-
-def append(log: Log, count: int) -> None:
-    """Appends batches of up to three records. Each value names itself and the one before it, so that a reader can tell
-    one history from another."""
-    values = []
-    for offset in range(log.end, log.end + count):
-        before = values[-1] if values else log.values.get(offset - 1, b"nothing")
-        assert before is not None
-        itself = b"%d.%d.%s" % (log.leader_epoch, offset, uuid4().hex[:8].encode())
-        values.append(b"%s after %s" % (itself, before.split()[0]))
-    for first in range(0, count, 3):
-        log.append(*values[first : first + 3], timestamp=1000)
-
-
-class Rig:
-    """A consumer's fetcher, subscription and metadata, without a network client between them and the cluster."""
-
-    def __init__(self, cluster: Cluster, config: FetchConfig | None = None, reset: str = "earliest") -> None:
-        self.cluster = cluster
-        self.metadata = Metadata()
-        self.metadata.add_topics(cluster.topics)
-        self.subscription = SubscriptionState(ResetStrategy(reset))
-        self.fetcher = Fetcher(self.subscription, self.metadata, config or FetchConfig())
-        self.refresh()
-
-    @property
-    def now(self) -> float:
-        return self.cluster.now
-
-    def refresh(self) -> None:
-        response = self.cluster.call(1, MetadataRequest(topics=None), 13)
-        self.metadata.update(response, None, self.now)
-        self.fetcher.follow_leaders()
-
-    def start(self, *partitions: TopicPartition, offset: int = 0) -> None:
-        self.subscription.assign(partitions)
-        for topic_partition in partitions:
-            self.subscription.seek(topic_partition, offset)
-
-    def requests(self, is_ready: Callable[[int], bool] = lambda _: True) -> list[FetchRequestBuilder]:
-        return self.fetcher.prepare_requests(self.now, is_ready)
-
-    def fetch(self, request: FetchRequestBuilder) -> messages.FetchResponse:
-        """Returns what the broker answers to the request."""
-        newest = self.cluster.versions[ApiKey.FETCH][1]
-        version = newest if request.at_most is None else min(newest, request.at_most)
-        response = self.cluster.call(request.node, request.build(version), version)
-        assert isinstance(response, messages.FetchResponse)
-        return response
-
-    def answer(self, request: FetchRequestBuilder, response: messages.FetchResponse | None = None) -> None:
-        self.fetcher.answered(request, from_message(response or self.fetch(request)), self.now)
-
-    def round(self) -> int:
-        """One request to each broker and its answer."""
-        requests = self.requests()
-        for request in requests:
-            self.answer(request)
-        return len(requests)
-
-    def read(self, limit: int = 1000) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """At most `limit` records, taken as a consumer's poll takes them."""
-        found: dict[TopicPartition, list[ConsumerRecord]] = {}
-        buffer = self.fetcher.buffer
-        while limit > 0 and (fetch := buffer.next_fetch(raises_errors=not found)) is not None:
-            try:
-                records = fetch.read(limit)
-            except BarnabasError:
-                buffer.was_read(fetch, ended=False)
-                if found:
-                    break
-                raise
-            assert buffer.was_read(fetch, ended=fetch.is_ended)
-            if records:
-                found.setdefault(fetch.partition, []).extend(records)
-            limit -= len(records)
-        return found
-
-    def offsets(self, limit: int = 1000) -> dict[TopicPartition, list[int]]:
-        return {tp: [record.offset for record in found] for tp, found in self.read(limit).items()}
-
-    def state(self) -> PartitionState:
-        state = self.subscription.get(T0)
-        assert state is not None
-        return state
-
-    def position(self, topic_partition: TopicPartition = T0) -> int | None:
-        position = self.subscription.position(topic_partition)
-        return None if position is None else position.offset
-
-
-def one(count: int = 10, **options: Any) -> Rig:
-    """One partition with `count` records, read from its beginning."""
-    cluster = cluster_of({"t": 1}, nodes=1)
-    append(cluster.logs[T0], count)
-    rig = Rig(cluster, **options)
-    rig.start(T0)
-    return rig
-
+from client.fetch.rig import T0, T1, U0, Rig, append, cluster_of, one
 
 # --- requests ---------------------------------------------------------------------------------------------------------
 
@@ -230,35 +100,6 @@ def test_nothing_is_asked_for_while_too_much_is_in_store() -> None:
     assert len(rig.requests()) == 1
 
 
-def test_what_is_in_store_of_a_paused_partition_gives_way() -> None:
-    cluster = cluster_of({"t": 2}, nodes=1)
-    for log in cluster.logs.values():
-        append(log, 5)
-    rig = Rig(cluster, FetchConfig(max_bytes=100))
-    rig.start(T0)
-    rig.round()
-    rig.subscription.assign([T0, T1])
-    rig.subscription.seek(T1, 0)
-    rig.subscription.pause([T0])
-    assert rig.offsets() == {}
-    rig.round()
-    assert rig.offsets() == {T1: [0, 1, 2, 3, 4]}
-    rig.subscription.resume([T0])
-    rig.round()
-    assert rig.offsets() == {T0: [0, 1, 2, 3, 4]}
-
-
-def test_paused_partitions_keep_what_is_in_store() -> None:
-    rig = one()
-    rig.round()
-    rig.subscription.pause([T0])
-    assert rig.offsets() == {}
-    assert rig.fetcher.buffer.is_empty
-    assert rig.requests() == []
-    rig.subscription.resume([T0])
-    assert rig.offsets()[T0] == list(range(10))
-
-
 def test_a_broker_that_cannot_be_sent_to_is_left_alone() -> None:
     rig = one()
     assert rig.requests(lambda _: False) == []
@@ -292,30 +133,6 @@ def test_every_version(version: int) -> None:
     assert found == {topic_partition: list(range(8)) for topic_partition in (T0, T1, U0)}
 
 
-def test_what_the_settings_say_is_asked_for() -> None:
-    settings = ConsumerSettings(
-        fetch_min_bytes=5, fetch_max_wait_ms=70, fetch_max_bytes=900, max_partition_fetch_bytes=80, client_rack="r",
-        isolation_level="read_committed", check_crcs=False,
-    )  # fmt: skip
-    rig = one(config=FetchConfig.of(settings))
-    (request,) = rig.requests()
-    built = request.build(18)
-    assert (built.min_bytes, built.max_wait_ms, built.max_bytes, built.rack_id) == (5, 70, 900, "r")
-    assert built.isolation_level == 1
-    assert built.topics[0].partitions[0].partition_max_bytes == 80
-    assert not rig.fetcher.config.check_crcs
-
-
-def test_a_topic_without_an_id_is_asked_for_by_name() -> None:
-    rig = one()
-    rig.cluster.topic_ids["t"] = uuid4().__class__(int=0)
-    rig.refresh()
-    (request,) = rig.requests()
-    assert request.at_most == 12
-    rig.answer(request)
-    assert rig.offsets()[T0] == list(range(10))
-
-
 # --- answers that no longer matter ------------------------------------------------------------------------------------
 
 
@@ -329,58 +146,12 @@ def test_an_answer_for_another_position_is_dropped() -> None:
     assert rig.offsets() == {T0: [7, 8, 9]}
 
 
-def test_a_seek_drops_what_is_in_store() -> None:
-    rig = one()
-    rig.round()
-    rig.subscription.seek(T0, 4)
-    assert rig.offsets() == {}
-    assert rig.fetcher.buffer.size_bytes == 0
-    rig.round()
-    assert rig.offsets() == {T0: [4, 5, 6, 7, 8, 9]}
-
-
 def test_an_answer_for_a_partition_that_went() -> None:
     rig = one()
     (request,) = rig.requests()
     rig.subscription.assign([T1])
     rig.answer(request)
     assert rig.offsets() == {}
-
-
-def test_partitions_that_go_take_everything_with_them() -> None:
-    rig = one()
-    rig.round()
-    rig.fetcher.forget([T0])
-    assert rig.fetcher.buffer.size_bytes == 0
-    assert rig.fetcher.buffer.is_empty
-
-
-@pytest.mark.parametrize("version", [11, 18])
-def test_what_the_former_leader_gave_is_not_read_behind_a_check_with_the_new_one(version: int) -> None:
-    """The new leader lacks the second record and has others instead. Brokers before Fetch v12 do not tell later."""
-    cluster = cluster_of({"t": 1}, nodes=3, version=version)
-    log = cluster.logs[T0]
-    append(log, 2)
-    rig = Rig(cluster)
-    rig.start(T0)
-    rig.round()
-    assert rig.offsets(1) == {T0: [0]}, "the second one is in buffer"
-    cluster.move_leader(T0, 2)
-    log.truncate(1)
-    append(log, 2)
-    rig.refresh()
-    (asked,) = rig.subscription.partitions_needing_validation(rig.now).values()
-    assert rig.subscription.validated(T0, asked, *log.end_of_epoch(asked.offset_epoch)) is None
-    rig.round()
-    assert [record.value for record in rig.read()[T0]] == [log.values[1], log.values[2]]
-
-
-def test_a_partition_that_is_being_revoked_gives_nothing() -> None:
-    rig = one()
-    rig.round()
-    rig.subscription.mark_pending_revocation([T0])
-    assert rig.offsets() == {}
-    assert rig.requests() == []
 
 
 def test_answers_of_requests_that_were_given_up() -> None:
@@ -454,18 +225,6 @@ def test_errors_that_the_application_hears(code: int, error: type[Exception]) ->
     assert rig.offsets() == {T0: [10]}
 
 
-def test_a_failure_does_not_outlive_a_seek() -> None:
-    rig = one()
-    rig.cluster.logs[T0].fetch_error = 29
-    rig.round()
-    rig.subscription.seek(T0, 3)
-    assert rig.offsets() == {}
-    rig.cluster.logs[T0].fetch_error = 0
-    rig.cluster.advance(RETRY_S)
-    rig.round()
-    assert rig.offsets()[T0] == list(range(3, 10))
-
-
 def test_out_of_range_is_reset() -> None:
     rig = one()
     rig.subscription.seek(T0, 55)
@@ -513,9 +272,9 @@ def test_a_follower_that_is_behind_sends_us_back_to_the_leader() -> None:
     cluster.preferred_replicas[T0] = 2
     rig = Rig(cluster)
     rig.start(T0)
-    assert [request.node for request in rig.requests()] == [1]
-    rig.fetcher.failed(FetchRequestBuilder(1, rig.fetcher._in_flight[1].data, 0, rig.fetcher.config))
-    (request,) = rig.fetcher._in_flight.values()
+    (request,) = rig.requests()
+    assert request.node == 1
+    rig.fetcher.failed(FetchRequestBuilder(1, request.data, 0, rig.fetcher.config))
     rig.answer(request)
     assert rig.state().preferred_replica_at(rig.now) == 2
     (request,) = rig.requests()
@@ -539,10 +298,11 @@ def test_a_preferred_replica_is_asked_while_it_is_there_and_fresh() -> None:
     rig.refresh()
     rig.state().prefer_replica(7, until=rig.now + 99)
     rig.metadata.request(rig.now)
-    assert [request.node for request in rig.requests()] == [1], "unknown"
+    (request,) = rig.requests()
+    assert request.node == 1, "unknown"
     assert rig.metadata.update_requested
     cluster.preferred_replicas[T0] = 2
-    rig.answer(rig.fetcher._in_flight[1])
+    rig.answer(request)
     assert rig.state().preferred_replica_at(rig.now + 60) == 2
     assert rig.state().preferred_replica_at(rig.now + 60.1) == -1
 
@@ -614,160 +374,6 @@ def test_a_broken_record_comes_up_again_until_there_is_a_seek() -> None:
     rig.round()
     rig.round()
     assert rig.offsets() == {T0: [7, 8]}
-
-
-def test_batches() -> None:
-    rig = one(7)
-    rig.round()
-    buffer = rig.fetcher.buffer
-    fetch = buffer.next_fetch()
-    assert fetch is not None
-    batch = fetch.read_batch()
-    assert batch is not None
-    assert [record.offset for record in batch] == list(range(7))
-    assert fetch.is_ended
-    assert buffer.was_read(fetch, ended=True)
-    assert rig.position() == 7
-    assert buffer.next_fetch() is None
-    assert buffer.size_bytes == 0
-    rig.cluster.logs[T0].fetch_error = TopicAuthorizationFailed.code
-    rig.round()
-    assert buffer.next_fetch(raises_errors=False) is None
-    with pytest.raises(TopicAuthorizationFailed):
-        buffer.next_fetch()
-    assert buffer.next_fetch() is None, "told once"
-
-
-# --- sessions ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_session_sends_what_changed_only() -> None:
-    cluster = cluster_of({"t": 2, "u": 1}, nodes=1)
-    rig = Rig(cluster)
-    rig.start(T0, T1, U0)
-    (first,) = rig.requests()
-    assert first.data.is_full
-    rig.answer(first)
-    append(cluster.logs[T1], 3)
-    (second,) = rig.requests()
-    assert not second.data.is_full
-    assert second.data.to_send == {}
-    rig.answer(second)
-    rig.offsets()
-    (third,) = rig.requests()
-    assert {topic_partition: wanted.offset for topic_partition, wanted in third.data.to_send.items()} == {T1: 3}
-    rig.answer(third)
-    rig.subscription.pause([U0])
-    (fourth,) = rig.requests()
-    assert [topic_partition for topic_partition, _ in fourth.data.to_forget] == [U0]
-    rig.answer(fourth)
-    assert len(cluster.sessions[1]) == 1
-    (ending,) = rig.fetcher.close()
-    rig.fetch(ending)
-    assert len(cluster.sessions[1]) == 0
-    assert rig.fetcher.close() == []
-
-
-def test_a_full_request_tells_of_a_partition_without_news() -> None:
-    rig = one(3)
-    rig.round()
-    rig.offsets()
-    rig.round()
-    assert rig.state().empty_at == -1, "left out of the response"
-    (request,) = rig.requests()
-    rig.fetcher.request_all()
-    rig.answer(request)
-    (following,) = rig.requests()
-    assert following.data.is_full
-    assert following.data.session_id == request.data.session_id
-    rig.answer(following)
-    assert rig.state().empty_at == 3
-    (incremental,) = rig.requests()
-    assert not incremental.data.is_full
-
-
-def test_a_session_that_the_broker_lost_begins_anew() -> None:
-    cluster = cluster_of({"t": 1}, nodes=1)
-    rig = Rig(cluster)
-    rig.start(T0)
-    rig.round()
-    (request,) = rig.requests()
-    cluster.sessions[1].end(request.data.session_id)
-    append(cluster.logs[T0], 2)
-    rig.answer(request)
-    assert rig.offsets() == {}
-    (again,) = rig.requests()
-    assert again.data.is_full
-    assert again.data.session_id == 0
-    rig.answer(again)
-    assert rig.offsets() == {T0: [0, 1]}
-
-
-def test_a_lost_request_ends_the_session_it_may_have_changed() -> None:
-    cluster = cluster_of({"t": 1}, nodes=1)
-    rig = Rig(cluster)
-    rig.start(T0)
-    rig.round()
-    (lost,) = rig.requests()
-    rig.fetch(lost)
-    rig.fetcher.failed(lost)
-    (again,) = rig.requests()
-    assert again.data.is_full
-    assert again.data.session_id == lost.data.session_id != 0
-    rig.answer(again)
-    assert len(cluster.sessions[1]) == 1, "the former one is gone"
-
-
-def test_a_broker_without_room_for_sessions() -> None:
-    cluster = cluster_of({"t": 1}, nodes=1, slots=0)
-    rig = Rig(cluster)
-    rig.start(T0)
-    for count in range(3):
-        append(cluster.logs[T0], 1)
-        (request,) = rig.requests()
-        assert request.data.is_full
-        rig.answer(request)
-        assert rig.offsets() == {T0: [count]}
-
-
-@pytest.mark.parametrize("extra", [True, False])
-def test_an_answer_that_does_not_fit_its_request(extra: bool) -> None:
-    cluster = cluster_of({"t": 2}, nodes=1, version=12)
-    rig = Rig(cluster)
-    rig.start(T0, T1)
-    (request,) = rig.requests()
-    response = rig.fetch(request)
-    (topic,) = response.responses
-    stranger = messages.PartitionData(partition_index=9)
-    topic.partitions = [*topic.partitions, stranger] if extra else topic.partitions[:1]
-    rig.answer(request, response)
-    (again,) = rig.requests()
-    assert again.data.is_full
-    rig.answer(again)
-    (incremental,) = rig.requests()
-    assert not incremental.data.is_full
-    response = rig.fetch(incremental)
-    response.responses = [messages.FetchableTopicResponse(topic="t", partitions=[stranger])] if extra else []
-    rig.answer(incremental, response)
-    (following,) = rig.requests()
-    assert following.data.is_full == extra, "nothing to tell is what an incremental answer may say"
-
-
-def test_a_session_keeps_to_names_or_ids() -> None:
-    cluster = cluster_of({"t": 1, "u": 1}, nodes=1)
-    rig = Rig(cluster)
-    rig.start(T0)
-    rig.round()
-    no_id = uuid4().__class__(int=0)
-    cluster.topic_ids["u"] = no_id
-    rig.refresh()
-    rig.subscription.assign([T0, U0])
-    rig.subscription.seek(U0, 0)
-    (request,) = rig.requests()
-    assert request.data.is_full
-    assert request.at_most == 12
-    rig.answer(request)
-    assert len(cluster.sessions[1]) == 1
 
 
 # --- everything at once -----------------------------------------------------------------------------------------------

@@ -74,16 +74,12 @@ def test_a_partition_that_does_not_exist_is_refused_after_one_look_at_the_metada
     refused = "topic 't' has 3 partitions, 0 to 2: there is no partition 3"
     with producer_of(broker, max_block_ms=600_000) as producer:
         producer.send("t", b"v").result(60)
-        before = metadata_answers(producer)
+        asked = broker.faults.delay("METADATA", 0, times=None)
         with pytest.raises(TopicNotFound, match=refused):
             producer.send("t", b"v", partition=3)
-        assert metadata_answers(producer) == before + 1
+        assert asked.hits == 1
         with pytest.raises(TopicNotFound, match=refused):
             producer.send_many("t", [b"v"], partition=3)
-
-
-def metadata_answers(producer: barnabas.Producer) -> int:
-    return producer._calls.producer.client.metadata.version
 
 
 def test_round_robin(broker: Broker) -> None:

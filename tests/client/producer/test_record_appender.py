@@ -1,7 +1,9 @@
-"""Ctrl-C in the middle of a send, where the appender is plain Python: what was taken comes whole, once and in order."""
+"""Records that the appender takes or refuses; and Ctrl-C in the middle of a send, where the appender is plain Python:
+what was taken comes whole, once and in order."""
 
 import pytest
 
+from barnabas.errors import MessageTooLarge, UsageError
 from barnabas.records.compiled.record_walk import is_compiled
 from interrupts import interrupted_at
 from simulation.producer import SimulatedProducer
@@ -41,3 +43,32 @@ def test_an_interrupted_append_leaves_no_half_record(batch_size: int) -> None:
     producing.flush()
     assert producing.values() == taken
     assert producer.appender.used_bytes == 0
+
+
+def test_records_that_can_never_be_sent() -> None:
+    producing = SimulatedProducer(max_request_size=1000)
+    with pytest.raises(MessageTooLarge, match=r"max\.request\.size.* 1000"):
+        producing.send(b"x" * 2000)
+    with pytest.raises(TypeError, match="value is bytes or None, not str; encode it, or set value_serializer"):
+        producing.send("text")
+    with pytest.raises(UsageError, match="timestamp=-5"):
+        producing.send(b"a", timestamp=-5)
+    assert producing.kafka_producer.appender.used_bytes == 0
+
+
+def test_new_partitions_are_used_once_they_are_known() -> None:
+    producing = SimulatedProducer()
+    assert producing.send(b"v", partition=1) is None
+    producing.cluster.topics["t"][1] = 1
+    producing.cluster.result(producing.cluster.network_client.refresh_metadata())
+    assert producing.send(b"v", partition=1).result().partition == 1
+
+
+def test_forgotten_topics_leave_the_metadata() -> None:
+    producing = SimulatedProducer(metadata_max_idle_ms=10_000)
+    producing.send(b"v").result()
+    producing.run(seconds=9)
+    assert "t" in producing.kafka_producer.appender.topics
+    producing.run(seconds=25)
+    assert "t" not in producing.kafka_producer.appender.topics
+    assert producing.cluster.network_client.metadata.topics == []

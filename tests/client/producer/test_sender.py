@@ -1,6 +1,5 @@
 """Batches on their way to simulated brokers: order, retries, sequences, expiry."""
 
-import itertools
 from typing import Any
 
 import pytest
@@ -12,12 +11,9 @@ from barnabas.errors import (
     OperationTimedOut,
     OutOfOrderSequenceNumber,
     RecordsPurged,
-    TopicAuthorizationFailed,
-    UsageError,
 )
 from barnabas.protocol.messages.init_producer_id import InitProducerIdResponse
 from barnabas.protocol.messages.produce import (
-    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceResponse,
@@ -25,72 +21,10 @@ from barnabas.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from barnabas.types import TopicPartition
+from client.producer.batches import close_batch, numbers, send_all
 from simulation.producer import SimulatedProducer
 
-
-def numbers(*values: int) -> list[bytes]:
-    return [b"%d" % value for value in values]
-
-
-def send_all(producing: SimulatedProducer, *values: int, **more: Any) -> list[Any]:
-    """One batch each."""
-    handles = []
-    for value in values:
-        handles.append(producing.send(b"%d" % value, **more))
-        producing.kafka_producer.appender.close_batch(producing.kafka_producer.appender.topics["t"], handles[-1]._batch)
-    return handles
-
-
 # --- one batch --------------------------------------------------------------------------------------------------------
-
-
-def test_a_record_and_its_place() -> None:
-    producing = SimulatedProducer()
-    first, second = producing.send(b"a"), producing.send(b"b", timestamp=77)
-    assert (first.done(), first.offset) == (False, -1)
-    assert first.result() == ("t", 0, 0, first.timestamp)
-    assert second.result() == ("t", 0, 1, 77)
-    assert producing.values() == [b"a", b"b"]
-    header = producing.cluster.log("t", 0).headers[0]
-    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (1001, 0, 0)
-
-
-def test_a_batch_lingers_for_company() -> None:
-    producing = SimulatedProducer(linger_ms=100)
-    started = producing.cluster.now
-    handle = producing.send(b"a")
-    producing.run(lambda: handle.done(), seconds=10)
-    assert producing.cluster.now - started == pytest.approx(0.1, abs=0.01)
-
-
-def test_a_full_batch_does_not_linger() -> None:
-    producing = SimulatedProducer(linger_ms=1000, batch_size=200)
-    handles = [producing.send(b"x" * 60) for _ in range(5)]
-    started = producing.cluster.now
-    assert producing.run(lambda: handles[0].done(), seconds=10)
-    assert producing.cluster.now - started < 0.01
-    assert not handles[-1].done()
-
-
-def test_flush_does_not_wait_for_linger() -> None:
-    producing = SimulatedProducer(linger_ms=60_000)
-    started = producing.cluster.now
-    producing.send(b"a")
-    producing.flush()
-    assert producing.cluster.now - started < 1
-
-
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_codecs_and_levels(codec: str) -> None:
-    level = {} if codec in ("none", "snappy") else {f"compression_{codec}_level": 2}
-    producing = SimulatedProducer(compression_type=codec, **level)
-    for index in range(100):
-        producing.send(b"value" * 10 + b"%d" % index, key=b"k", headers={"h": "text", "n": None})
-    producing.flush()
-    assert producing.values()[99] == b"value" * 10 + b"99"
-    (header,) = producing.cluster.log("t", 0).headers
-    assert header.compression_type == ["none", "gzip", "snappy", "lz4", "zstd"].index(codec)
-    assert producing.kafka_producer.appender.used_bytes == 0
 
 
 @pytest.mark.parametrize("newest", [3, 7, 8, 9, 11, 12])
@@ -109,123 +43,6 @@ def test_acks(acks: str, offset: int) -> None:
     producing.run(lambda: producing.values() == [b"a"], seconds=5)
     header = producing.cluster.log("t", 0).headers[0]
     assert (header.producer_id >= 0) == (acks == "all")
-
-
-def test_callbacks_come_in_order_and_hear_of_failures() -> None:
-    producing = SimulatedProducer(batch_size=100)
-    heard: list[Any] = []
-    for index in range(5):
-        producing.send(b"%d" % index, on_delivery=lambda error, metadata: heard.append((error, metadata.offset)))
-    producing.flush()
-    assert heard == [(None, index) for index in range(5)]
-    producing.cluster.produce_errors = [29]
-    handle = producing.send(b"a", on_delivery=lambda error, metadata: heard.append(error))
-    late: list[Any] = []
-    handle.add_done_callback(late.append)
-    producing.flush()
-    assert isinstance(heard[-1], TopicAuthorizationFailed)
-    assert late == [handle]
-    handle.add_done_callback(late.append)
-    producing.run(seconds=0)
-    assert late == [handle, handle]
-    with pytest.raises(TopicAuthorizationFailed, match="t-0: TOPIC_AUTHORIZATION_FAILED"):
-        handle.result()
-
-
-def test_records_that_can_never_be_sent() -> None:
-    producing = SimulatedProducer(max_request_size=1000)
-    with pytest.raises(MessageTooLarge, match=r"max\.request\.size.* 1000"):
-        producing.send(b"x" * 2000)
-    with pytest.raises(TypeError, match="value is bytes or None, not str; encode it, or set value_serializer"):
-        producing.send("text")
-    with pytest.raises(UsageError, match="timestamp=-5"):
-        producing.send(b"a", timestamp=-5)
-    assert producing.kafka_producer.appender.used_bytes == 0
-
-
-def test_broker_names_the_records_it_refuses() -> None:
-    producing = SimulatedProducer()
-    refused = PartitionProduceResponse(
-        error_code=InvalidRecord.code,
-        record_errors=[BatchIndexAndErrorMessage(batch_index=1, batch_index_error_message="no key")],
-    )
-    producing.cluster.handlers[0] = lambda received: ProduceResponse(
-        responses=[TopicProduceResponse(topic_id=producing.cluster.topic_id("t"), partition_responses=[refused])]
-    )
-    good, bad = producing.send(b"a"), producing.send(b"b")
-    with pytest.raises(InvalidRecord, match="other records of the batch were refused"):
-        good.result()
-    with pytest.raises(InvalidRecord, match="t-0: no key"):
-        bad.result()
-
-
-# --- partitions -------------------------------------------------------------------------------------------------------
-
-
-def test_keys_go_where_java_sends_them() -> None:
-    producing = SimulatedProducer(partitions=7)
-    hashes = {b"21": -973932308, b"foobar": -790332482, b"abc": 479470107, b"": 275646681}  # from Kafka's UtilsTest
-    for key, number in hashes.items():
-        assert producing.send(b"v", key=key).partition == (number & 0x7FFFFFFF) % 7
-
-
-def test_records_without_a_key_fill_one_partition_after_the_other() -> None:
-    producing = SimulatedProducer(partitions=4, batch_size=1000, linger_ms=1000)
-    where = [producing.send(b"x" * 50).partition for _ in range(400)]
-    changes = sum(one != other for one, other in itertools.pairwise(where))
-    assert set(where) == {0, 1, 2, 3}
-    assert 10 < changes < 60
-
-
-def test_a_slow_leader_gets_fewer_records() -> None:
-    producing = SimulatedProducer(nodes=2, partitions=2, batch_size=300, linger_ms=1000)
-    producing.send(b"a", partition=0)
-    producing.flush()
-    counts = {0: 0, 1: 0}
-    for _ in range(2000):
-        counts[producing.send(b"x" * 50).partition] += 1
-        producing.cluster.turn()
-        for link in [link for link in producing.cluster.links.values() if link.pending and link.node_id == 1]:
-            producing.cluster.answer(link)
-    assert counts[0] > 2 * counts[1]
-
-
-def test_round_robin() -> None:
-    producing = SimulatedProducer(partitions=3, partitioner_class="round_robin")
-    where = [producing.send(b"v").partition for _ in range(6)]
-    assert sorted(where[:3]) == [0, 1, 2]
-    assert where[:3] == where[3:]
-
-
-def test_new_partitions_are_used_once_they_are_known() -> None:
-    producing = SimulatedProducer()
-    assert producing.send(b"v", partition=1) is None
-    producing.cluster.topics["t"][1] = 1
-    producing.cluster.result(producing.cluster.network_client.refresh_metadata())
-    assert producing.send(b"v", partition=1).result().partition == 1
-
-
-def test_forgotten_topics_leave_the_metadata() -> None:
-    producing = SimulatedProducer(metadata_max_idle_ms=10_000)
-    producing.send(b"v").result()
-    producing.run(seconds=9)
-    assert "t" in producing.kafka_producer.appender.topics
-    producing.run(seconds=25)
-    assert "t" not in producing.kafka_producer.appender.topics
-    assert producing.cluster.network_client.metadata.topics == []
-
-
-# --- memory -----------------------------------------------------------------------------------------------------------
-
-
-def test_memory_is_bounded_and_given_back() -> None:
-    producing = SimulatedProducer(buffer_memory=2000, linger_ms=10_000)
-    taken = [handle for handle in (producing.send(b"x" * 100) for _ in range(50)) if handle is not None]
-    assert 10 < len(taken) < 20
-    assert producing.kafka_producer.appender.exhausted
-    assert producing.run(lambda: taken[-1].done(), seconds=1), "who waits for memory does not wait for linger"
-    assert producing.kafka_producer.appender.used_bytes == 0
-    assert producing.send(b"x" * 100) is not None
 
 
 # --- retries ----------------------------------------------------------------------------------------------------------
@@ -367,31 +184,12 @@ def test_without_an_id_nothing_is_sent() -> None:
 # --- what is too large ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_a_batch_that_is_too_large_is_sent_in_parts(codec: str) -> None:
-    producing = SimulatedProducer(compression_type=codec)
-    producing.send(b"first").result()
-    producing.cluster.log("t", 0).batch_size_max = 200
-    heard: list[int] = []
-    handles = [
-        producing.send(b"%03d" % index, on_delivery=lambda error, metadata: heard.append(metadata.offset))
-        for index in range(50)
-    ]
-    after = send_all(producing, 50)
-    producing.flush()
-    assert producing.values()[1:] == [b"%03d" % index for index in range(50)] + [b"50"]
-    assert [handle.offset for handle in (*handles, *after)] == list(range(1, 52))
-    assert handles[17].result().offset == 18
-    assert heard == list(range(1, 51))
-    assert producing.kafka_producer.appender.used_bytes == 0
-
-
 def test_a_single_record_that_is_too_large_fails_alone() -> None:
     producing = SimulatedProducer()
     producing.send(b"first").result()
     producing.cluster.log("t", 0).batch_size_max = 200
     good, bad, after = send_all(producing, 1)[0], producing.send(b"x" * 500), None
-    producing.kafka_producer.appender.close_batch(producing.kafka_producer.appender.topics["t"], bad._batch)
+    close_batch(producing)
     after = send_all(producing, 2, 3)
     producing.flush()
     with pytest.raises(MessageTooLarge):
@@ -499,17 +297,6 @@ def test_a_broker_that_forgot_the_producer_gets_a_new_epoch() -> None:
     producing.cluster.produce_errors = [59]
     assert producing.send(b"second").result().offset == 1
     assert producing.values() == [b"first", b"second"]
-
-
-def test_sequences_go_round() -> None:
-    producing = SimulatedProducer()
-    producing.send(b"first").result()
-    state = next(iter(producing.kafka_producer.accumulator.partitions.values()))
-    state.next_sequence = 2**31 - 2
-    producing.cluster.log("t", 0).producers[1001][1][-1] = (2**31 - 3, 2**31 - 3, 0)
-    for value in (b"a", b"b", b"c", b"d"):
-        producing.send(value).result()
-    assert [h.base_sequence for h in producing.cluster.log("t", 0).headers[1:]] == [2**31 - 2, 2**31 - 1, 0, 1]
 
 
 # --- purge ------------------------------------------------------------------------------------------------------------

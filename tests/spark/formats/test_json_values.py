@@ -14,7 +14,6 @@ from barnabas.errors import UsageError
 pa = pytest.importorskip("pyarrow")
 
 from barnabas.spark.formats.json_values import JsonDecoder  # noqa: E402
-from barnabas.spark.formats.times import parse_date, parse_timestamp  # noqa: E402
 
 TIME = pa.timestamp("us", tz="UTC")
 LINE = pa.struct([("sku", pa.string()), ("on", pa.date32()), ("price", pa.decimal128(8, 2))])
@@ -206,20 +205,3 @@ def test_types_that_json_has_nothing_for() -> None:
         JsonDecoder(pa.struct([("c", pa.int64()), ("c", pa.int64())]))
     with pytest.raises(UsageError, match="with one field at least"):
         JsonDecoder(pa.struct([]))
-
-
-@given(st.dates())
-def test_days(day: date) -> None:
-    assert parse_date(day.isoformat()) == (day - date(1970, 1, 1)).days
-
-
-@given(st.datetimes(timezones=st.timezones()))
-def test_micros(time: datetime) -> None:
-    offset = time.utcoffset()
-    if offset is None or offset.total_seconds() % 60:
-        return
-    since = time - datetime(1970, 1, 1, tzinfo=UTC)
-    assert (
-        parse_timestamp(time.isoformat(), "UTC")
-        == (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
-    )

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from barnabas.client.offset_messages import GroupMetadata, OffsetAndMetadata
-from barnabas.client.producer.transactions.transaction_manager import TransactionManager, TransactionState
+from barnabas.client.producer.transactions.transaction_manager import TransactionState
 from barnabas.errors import (
     ClientClosed,
     ClientError,
@@ -13,61 +13,14 @@ from barnabas.errors import (
     InvalidTransactionTimeout,
     OperationTimedOut,
     ProducerFenced,
-    TransactionAborted,
     TransactionalIdAuthorizationFailed,
     TransactionFailed,
     UnsupportedVersion,
     UsageError,
 )
-from barnabas.types import TopicPartition
+from client.producer.transactions.rig import ADD_OFFSETS, ADD_PARTITIONS, END, INIT, OFFSETS, WHERE, Transacting
 from simulation.cluster import SILENT
-from simulation.producer import SimulatedProducer
 from simulation.transaction_coordinator import ONGOING, PREPARED
-
-INIT, ADD_PARTITIONS, ADD_OFFSETS, END, OFFSETS = 22, 24, 25, 26, 28
-WHERE = TopicPartition("in", 0)
-
-
-class Transacting(SimulatedProducer):
-    def __init__(self, version: int = 2, *, verifies: bool = True, **settings: Any) -> None:
-        settings = {"transactional_id": "tx", "linger_ms": 0, **settings}
-        super().__init__(transaction_version=version, verifies_transactions=verifies, **settings)
-        assert self.kafka_producer.transactions is not None
-        self.transactions: TransactionManager = self.kafka_producer.transactions
-
-    def wait(self, promise: Any) -> Any:
-        try:
-            return self.cluster.result(promise)
-        finally:
-            self.transactions.heard(promise)
-
-    def init(self, **options: Any) -> None:
-        self.wait(self.transactions.init(**options))
-
-    def commit(self) -> None:
-        self.wait(self.transactions.commit())
-
-    def abort(self) -> None:
-        self.wait(self.transactions.abort())
-
-    def seen(self, partition: int = 0) -> list[bytes | None]:
-        return self.cluster.log("t", partition).committed_values()
-
-    @property
-    def identity(self) -> tuple[int, int]:
-        assert self.kafka_producer.producer_ids is not None
-        return self.kafka_producer.producer_ids.current
-
-    @property
-    def at_coordinator(self) -> Any:
-        return self.cluster.transactions.transactions["tx"]
-
-
-@pytest.fixture(params=[2, 0], ids=["v2", "v0"])
-def it(request: pytest.FixtureRequest) -> Transacting:
-    it = Transacting(request.param)
-    it.init()
-    return it
 
 
 def test_what_is_committed_is_seen_and_what_is_aborted_is_not(it: Transacting) -> None:
@@ -88,77 +41,6 @@ def test_commit_sends_what_waits(it: Transacting) -> None:
     it.commit()
     assert handle.done()
     assert it.seen() == [b"a"]
-
-
-def test_an_abort_does_not_send_what_waits(it: Transacting) -> None:
-    it.transactions.begin()
-    handle = it.send(b"a")
-    it.abort()
-    assert isinstance(handle.exception(), TransactionAborted)
-    assert it.cluster.count(0) == 0
-    assert it.cluster.count(END) == 0
-    it.transactions.begin()
-    it.send(b"b")
-    it.commit()
-    assert it.seen() == [b"b"]
-
-
-def test_the_versions_of_requests_fit_the_transaction_version(it: Transacting) -> None:
-    it.transactions.begin()
-    it.send(b"a")
-    it.wait(it.transactions.send_offsets({WHERE: OffsetAndMetadata(7)}, GroupMetadata("g")))
-    it.commit()
-    versions = {received.api_key: received.version for received in it.cluster.requests}
-    if it.cluster.transactions.version >= 2:
-        assert versions[0] >= 12
-        assert (versions[END], versions[OFFSETS]) == (5, 5)
-        assert ADD_PARTITIONS not in versions
-        assert ADD_OFFSETS not in versions
-    else:
-        assert versions[0] == 11
-        assert (versions[ADD_PARTITIONS], versions[END], versions[OFFSETS]) == (3, 4, 4)
-        assert it.cluster.count(ADD_OFFSETS) == 1
-    assert it.cluster.transactions.offsets == {("g", "in", 0): 7}
-
-
-def test_offsets_are_committed_with_the_transaction_only(it: Transacting) -> None:
-    it.transactions.begin()
-    it.wait(it.transactions.send_offsets({WHERE: OffsetAndMetadata(3)}, GroupMetadata("g", 5, "m", "i")))
-    asked = next(received for received in it.cluster.requests if received.api_key == OFFSETS).request
-    assert (asked.generation_id, asked.member_id, asked.group_instance_id) == (5, "m", "i")
-    it.abort()
-    assert it.cluster.transactions.offsets == {}
-    it.transactions.begin()
-    it.wait(it.transactions.send_offsets({WHERE: OffsetAndMetadata(4)}, GroupMetadata("g")))
-    it.commit()
-    assert it.cluster.transactions.offsets == {("g", "in", 0): 4}
-
-
-@pytest.mark.parametrize("code", [14, 15, 16, 51])
-@pytest.mark.parametrize("after", [False, True])
-def test_what_passes_is_tried_again(it: Transacting, code: int, after: bool) -> None:
-    errors = it.cluster.transactions.errors_after if after else it.cluster.transactions.errors
-    it.transactions.begin()
-    errors.append(code)
-    it.send(b"a")
-    it.flush()
-    errors += [code, code]
-    it.wait(it.transactions.send_offsets({WHERE: OffsetAndMetadata(7)}, GroupMetadata("g")))
-    errors.append(code)
-    it.commit()
-    assert it.seen() == [b"a"]
-    assert it.cluster.transactions.offsets == {("g", "in", 0): 7}
-
-
-def test_markers_that_take_their_time_hold_up_nothing_for_good(it: Transacting) -> None:
-    it.cluster.transactions.marker_delay = 3
-    for value in (b"a", b"b"):
-        it.transactions.begin()
-        it.send(value)
-        it.commit()
-    it.cluster.transactions.write_markers(it.at_coordinator)
-    assert it.seen() == [b"a", b"b"]
-    assert it.cluster.now < 1003
 
 
 def test_a_record_that_fails_fails_its_transaction(it: Transacting) -> None:
@@ -183,27 +65,6 @@ def test_a_record_that_fails_fails_its_transaction(it: Transacting) -> None:
     it.send(b"e")
     it.commit()
     assert it.seen() == [b"e"]
-
-
-def test_without_an_answer_to_records_the_next_transaction_has_another_epoch() -> None:
-    it = Transacting(0, verifies=False, delivery_timeout_ms=3000, request_timeout_ms=2000)
-    it.init()
-    it.transactions.begin()
-    it.cluster.handlers[0] = lambda received: SILENT
-    it.send(b"late")
-    promise = it.transactions.commit()
-    it.run(seconds=10)
-    with pytest.raises(TransactionFailed):
-        it.wait(promise)
-    it.cluster.handlers[0] = it.cluster.produce
-    before = it.identity
-    it.abort()
-    assert it.identity == (before[0], before[1] + 1)
-    assert it.cluster.count(INIT) == 2
-    it.transactions.begin()
-    it.send(b"next")
-    it.commit()
-    assert it.seen() == [b"next"]
 
 
 def test_a_fenced_producer_says_so_and_stays_fenced(it: Transacting) -> None:
@@ -251,30 +112,6 @@ def test_the_group_may_have_moved_on(it: Transacting) -> None:
         it.commit()
     it.abort()
     assert it.seen() == []
-
-
-@pytest.mark.parametrize("code", [49, 59, 120])
-def test_an_abort_that_the_coordinator_does_not_understand_begins_anew(it: Transacting, code: int) -> None:
-    it.transactions.begin()
-    it.send(b"a")
-    it.flush()
-    it.cluster.transactions.errors.append(code)
-    it.abort()
-    it.transactions.begin()
-    it.send(b"b")
-    it.commit()
-    assert it.seen() == [b"b"]
-
-
-def test_a_coordinator_that_moves_is_found_again() -> None:
-    it = Transacting(2, nodes=3)
-    it.init()
-    for node in (2, 3, 1, 2):
-        it.cluster.coordinator = node
-        it.transactions.begin()
-        it.send(b"%d" % node)
-        it.commit()
-    assert it.seen() == [b"2", b"3", b"1", b"2"]
 
 
 def test_without_a_transaction_nothing_is_taken() -> None:
@@ -408,29 +245,6 @@ def test_what_is_prepared_takes_no_records_and_ends_either_way() -> None:
     it.wait(it.transactions.complete(prepared))
     assert it.at_coordinator.outcomes == [True, False]
     assert it.at_coordinator.state is not PREPARED
-
-
-def test_brokers_that_check_nothing_get_no_end_before_late_bytes_are_gone() -> None:
-    it = Transacting(0, verifies=False, request_timeout_ms=2000)
-    it.init()
-    it.transactions.begin()
-    it.send(b"late")
-    while not (links := [link for link in it.cluster.links.values() if link.pending and link.pending[0].api_key == 0]):
-        it.cluster.turn()
-        for link in [link for link in it.cluster.links.values() if link.pending and link.pending[0].api_key != 0]:
-            it.cluster.answer(link)
-    began = it.cluster.now
-    it.cluster.cut(links[0])
-    promise = it.transactions.abort()
-    it.run(seconds=1)
-    assert not promise.done
-    it.cluster.handle(links[0])
-    it.wait(promise)
-    assert it.cluster.now >= began + 2
-    it.transactions.begin()
-    it.send(b"next")
-    it.commit()
-    assert it.seen() == [b"next"]
 
 
 def test_brokers_of_2_4() -> None:

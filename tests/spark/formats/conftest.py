@@ -1,0 +1,3 @@
+"""The schema registry of the client's tests."""
+
+from client.schema_registry.conftest import registry as registry
