@@ -80,3 +80,10 @@ def in_process(
         return subprocess.CompletedProcess(arguments, code, out, errors)
 
     return call
+
+
+def one_line(text: str) -> str:
+    """The only line of an error message."""
+    assert text.count("\n") == 1, text
+    assert "Traceback" not in text
+    return text.strip()

@@ -26,11 +26,3 @@ def test_programs_read_the_settings() -> None:
     }
     assert settings["log.segment.bytes"]["default"] == "1073741824"
     assert settings["log.segment.bytes"]["type"] == "int"
-
-
-def test_variables_of_the_other_commands_are_no_settings(tmp_path: Path) -> None:
-    done = run_barnabas(
-        "serve", "--listen", "nonsense", environment={"BARNABAS_PROFILE": "x", "BARNABAS_CLIENT_CONFIG": "y"}
-    )
-    assert done.returncode == 2
-    assert "HOST:PORT" in done.stderr
