@@ -1,16 +1,9 @@
 """A read's options: what they mean, and what is said of those that are wrong. No Spark."""
 
-import json
-from typing import Any
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from barnabas.errors import UsageError
-from barnabas.spark.option_table import SOURCE_OPTIONS, check_names, parse_duration_ms
 from barnabas.spark.source.data_loss import OnLoss
-from barnabas.spark.source.offsets import Plan, StreamOffset, nested, parse_offsets, parse_stream_offset
 from barnabas.spark.source.options import SourceOptions
 from barnabas.types import TopicPartition
 
@@ -41,11 +34,6 @@ def test_names_are_taken_in_any_case() -> None:
     assert SourceOptions.parse(options, streaming=True).limits[:1] == (5,)
     shouted = {name.upper() if not name.startswith("kafka.") else name: text for name, text in options.items()}
     assert SourceOptions.parse(shouted, streaming=True).limits.min_partitions == 3
-
-
-def test_every_option_of_the_table_is_known() -> None:
-    for option in SOURCE_OPTIONS:
-        check_names({option.name: "", option.name.lower(): ""})
 
 
 def test_servers_may_be_named_either_way() -> None:
@@ -174,70 +162,3 @@ def test_subscriptions_that_mean_nothing(options: dict[str, str], said: str) -> 
 def test_more_at_least_than_at_most() -> None:
     with pytest.raises(UsageError, match="minOffsetsPerTrigger=6 is above maxOffsetsPerTrigger=5"):
         parse(minOffsetsPerTrigger="6", maxOffsetsPerTrigger="5")
-
-
-def test_durations() -> None:
-    asked = ("15m", "30s", "1h", "20", "7 min", "2D", "1 second", "1.5 minutes", "250 milliseconds", " 0 seconds ")
-    assert [parse_duration_ms(text, "option") for text in asked] == [
-        *(900_000, 30_000, 3_600_000, 20, 420_000, 172_800_000, 1000, 90_000, 250, 0)
-    ]
-    assert [parse_duration_ms(text, "--every", bare=False) for text in (".5 s", "5. s", "5s")] == [500, 5000, 5000]
-    for wrong in ("soon", "1.2.3 s", "-1 s", "5 parsecs", "", "s", ".", ". s", "\u0661s"):
-        with pytest.raises(UsageError, match=r"option=.* must be a time: 500 ms, .*; a number alone is milliseconds"):
-            parse_duration_ms(wrong, "option")
-    for wrong in ("5", "0.5", "s", ""):
-        with pytest.raises(UsageError, match=r"--every='.*' must be a time: 500 ms, .*; a number needs its unit$"):
-            parse_duration_ms(wrong, "--every", bare=False)
-
-
-# --- offsets as JSON --------------------------------------------------------------------------------------------------
-
-names = st.text("abcXYZ019._-", min_size=1, max_size=12)
-offset_maps = st.dictionaries(
-    st.builds(TopicPartition, names, st.integers(0, 2**31 - 1)), st.integers(0, 2**63 - 1), max_size=6
-)
-stream_offsets = st.builds(
-    lambda offsets, start, plan, ids, initial: StreamOffset(offsets, {} if initial else start, plan, ids, initial),
-    offset_maps,
-    offset_maps,
-    st.builds(Plan, st.integers(0, 10**6), st.integers(0, 10**9)),
-    st.dictionaries(names, names, max_size=3),
-    st.booleans(),
-)
-
-
-@settings(max_examples=200, deadline=None)
-@given(stream_offsets)
-def test_a_checkpoint_reads_what_it_wrote(offset: StreamOffset) -> None:
-    text = json.dumps(offset.to_json())
-    assert parse_stream_offset(json.loads(text)) == offset
-    assert json.dumps(parse_stream_offset(json.loads(text)).to_json()) == text
-
-
-@settings(max_examples=100, deadline=None)
-@given(offset_maps)
-def test_options_read_what_the_connector_writes(offsets: dict[TopicPartition, int]) -> None:
-    assert parse_offsets(json.dumps(nested(offsets)), "startingOffsets") == offsets
-    assert parse_stream_offset(nested(offsets)).offsets == offsets
-
-
-anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["@start", "@plan", "@ids", "t", "0"]), inner, max_size=3)
-    ),
-    max_leaves=8,
-)
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.dictionaries(st.sampled_from(["@start", "@plan", "@ids", "@new", "t"]), anything, max_size=4))
-def test_a_damaged_checkpoint_is_a_named_error(document: dict[str, Any]) -> None:
-    try:
-        found = parse_stream_offset(document)
-    except UsageError as error:
-        said = str(error)
-    else:
-        said = "checkpoint" * (parse_stream_offset(found.to_json()) == found)
-    assert "checkpoint" in said
