@@ -11,11 +11,6 @@ from barnabas.errors import KafkaStorageError
 from barnabas.log.log_manager import LogManager
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from barnabas.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from barnabas.testing import Broker
 from broker.sent_requests import append
 from broker.wire import Wire, on_loop, server_of
@@ -91,36 +86,6 @@ def test_a_log_that_lost_its_topic_id_gets_it_back(tmp_path: Path) -> None:
 
 
 # --- leadership and metadata -----------------------------------------------------------------------------------------
-
-
-def test_groups_go_on_in_a_new_epoch_of_the_same_leader(broker: Broker, wire: Wire) -> None:
-    broker.create_topic("t")
-    offset = OffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="")
-    commit = OffsetCommitRequest(
-        group_id="g",
-        generation_id_or_member_epoch=-1,
-        member_id="",
-        topics=[OffsetCommitRequestTopic(name="t", partitions=[offset])],
-    )
-
-    def code() -> int:
-        return int(wire.ask(commit, 8).topics[0].partitions[0].error_code)
-
-    inner = server_of(broker)
-    on_loop(broker, lambda: inner.controller.ensure_internal_topic("__consumer_offsets"))
-    broker.wait_for(lambda: code() == 0)
-
-    def bump() -> None:
-        manager = inner.replica_manager
-        topic = manager.image.topics["__consumer_offsets"]
-        newer = [p._replace(leader_epoch=p.leader_epoch + 1) for p in topic.partitions]
-        manager._take(topic._replace(partitions=tuple(newer)))
-
-    for _ in range(3):
-        on_loop(broker, bump)
-    broker.wait_for(lambda: code() == 0, what="a commit in the new epoch")
-    assert broker.committed("g") == {("t", 0): 5}
-    assert all(len(p.watchers) == 1 for p in inner.replica_manager.all() if p.topic_partition.topic[0] == "_")
 
 
 def test_what_metadata_keeps_goes_with_the_topic(broker: Broker, wire: Wire) -> None:

@@ -1,15 +1,11 @@
 # ruff: noqa: E501 -- sentences are compared whole
 """Topic settings: Kafka's names, defaults, synonyms and refusals."""
 
-import dataclasses
-import typing
-
 import pytest
 
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.definitions import ConfigSource
-from barnabas.config.log_config import DEFAULT_LOG_CONFIG, LogConfig
-from barnabas.config.topic import TOPIC_CONFIGS, is_list, log_config, topic_defaults, validate_topic_overrides
+from barnabas.config.topic import TOPIC_CONFIGS, is_list, topic_defaults, validate_topic_overrides
 from barnabas.errors import InvalidConfig
 
 # What DescribeConfigs of Apache Kafka 4.3.1 lists for a topic.
@@ -28,14 +24,6 @@ DEFAULTS = topic_defaults({})
 
 def test_every_setting_that_kafka_shows_is_there() -> None:
     assert TOPIC_CONFIGS.names() == KAFKA_TOPIC_CONFIGS.split()
-
-
-def test_log_config_has_the_defaults_of_the_definitions() -> None:
-    assert log_config({}, topic_defaults({})) == DEFAULT_LOG_CONFIG
-    hints = typing.get_type_hints(LogConfig)
-    for field in dataclasses.fields(LogConfig):
-        value = getattr(DEFAULT_LOG_CONFIG, field.name)
-        assert isinstance(value, typing.get_origin(hints[field.name]) or hints[field.name]), field.name
 
 
 def test_a_topics_own_setting_wins_over_the_brokers() -> None:

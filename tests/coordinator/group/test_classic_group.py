@@ -63,7 +63,9 @@ def test_waiting_joins_are_counted_and_answered_once() -> None:
     assert not group.has_all_members_joined()
     group.add(member("b"))
     assert [each.member_id for each in group.not_yet_rejoined()] == ["b"]
-    group.update_member(group.members["a"], {"range": b""}, 9000, 500, second)
+    group.update_member(group.members["a"], {"robin": b"", "sticky": b""}, 9000, 500, second)
+    assert not group.supports("consumer", ["range"]), "its former protocols do not count any more"
+    assert not group.supports("consumer", ["robin"]), "which the other one does not have"
     assert first.error == UNKNOWN
     assert (group.awaiting_join_count, group.rebalance_timeout_ms()) == (1, 9000)
     assert group.complete_join(group.members["a"], group.join_response("a", leader_id=""))
