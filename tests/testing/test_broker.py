@@ -2,8 +2,6 @@
 
 import socket
 import threading
-import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,57 +9,14 @@ from typing import Any
 import pytest
 
 import barnabas
-from barnabas.errors import (
-    InvalidConfig,
-    InvalidTopic,
-    MessageTooLarge,
-    NotLeaderOrFollower,
-    TopicAlreadyExists,
-    UnknownTopicOrPartition,
-    UsageError,
-)
-from barnabas.records.builder import build_control_batch
+from barnabas.errors import InvalidConfig, InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition, UsageError
 from barnabas.testing import Broker, BrokerDied
 from broker.sent_requests import batch, fetch, produce
 from broker.wire import Wire, on_loop, server_of
 from stopwatch import Stopwatch
+from testing.other_clients import consumer, read, send
 
 confluent = pytest.importorskip("confluent_kafka")
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with Broker() as broker:
-        yield broker
-
-
-def send(broker: Broker, topic: str, *values: bytes, **message: Any) -> None:
-    producer = confluent.Producer({"bootstrap.servers": broker.bootstrap_servers})
-    for value in values:
-        producer.produce(topic, value, **message)
-    assert producer.flush(60) == 0
-
-
-def consumer(broker: Broker, group: str, **settings: Any) -> Any:
-    return confluent.Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap_servers,
-            "group.id": group,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            **settings,
-        }
-    )
-
-
-def read(client: Any, count: int) -> list[bytes]:
-    found: list[bytes] = []
-    deadline = time.monotonic() + 60
-    while len(found) < count and time.monotonic() < deadline:
-        message = client.poll(0.1)
-        if message is not None and message.error() is None:
-            found.append(message.value())
-    return found
 
 
 # --- life -----------------------------------------------------------------------------------------------------------
@@ -280,29 +235,6 @@ def test_topics_by_the_administrators_names(broker: Broker) -> None:
         broker.create_topic("c", config={"retention.ms": "1"})
 
 
-def test_records_without_a_client(broker: Broker) -> None:
-    broker.create_topic("t", partitions=3)
-    placed = broker.produce("t", "text", key="k", headers={"h": "1", "none": None}, timestamp=1_700_000_000_000)
-    (record,) = broker.records("t")
-    assert (record.topic, record.partition, record.offset) == placed[:3] == ("t", placed.partition, 0)
-    assert (record.key, record.value, record.timestamp) == (b"k", b"text", 1_700_000_000_000)
-    assert record.headers == (("h", b"1"), ("none", None))
-    with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
-        assert producer.send("t", b"x", key=b"k").result(60).partition == placed.partition
-    broker.produce("t", None, key=b"gone", partition=2)
-    assert broker.records("t", 2)[-1].value is None
-    broker.faults.error("PRODUCE", NotLeaderOrFollower, times=None)
-    assert broker.produce("t", b"past the faults").partition == 0
-    with pytest.raises(UnknownTopicOrPartition, match="topic gone does not exist; there are t"):
-        broker.produce("gone", b"x")
-    with pytest.raises(UnknownTopicOrPartition):
-        broker.produce("t", b"x", partition=3)
-    with pytest.raises(MessageTooLarge):
-        broker.produce("t", bytes(2_000_000))
-    with pytest.raises(UsageError, match="value is bytes, text or None, not int"):
-        broker.produce("t", 7)  # type: ignore[arg-type]
-
-
 def test_what_is_produced_wakes_a_waiting_fetch(broker: Broker) -> None:
     broker.create_topic("t")
     with Wire(broker) as wire:
@@ -310,36 +242,6 @@ def test_what_is_produced_wakes_a_waiting_fetch(broker: Broker) -> None:
         broker.wait_for(lambda: on_loop(broker, lambda: server_of(broker).purgatory.size), what="the parked fetch")
         broker.produce("t", b"x")
         assert wire.receive().responses[0].partitions[0].high_watermark == 1
-
-
-def test_records_are_decoded(broker: Broker) -> None:
-    broker.create_topic("t", partitions=2)
-    send(broker, "t", b"a", b"b", key=b"k", headers=[("h", b"1")], partition=0, timestamp=1_700_000_000_000)
-    producer = confluent.Producer({"bootstrap.servers": broker.bootstrap_servers, "compression.type": "zstd"})
-    for number in range(1000):
-        producer.produce("t", b"%d" % number, partition=1)
-    assert producer.flush(60) == 0
-    first, second = broker.records("t", 0)
-    assert (first.offset, first.timestamp, first.key, first.value) == (0, 1_700_000_000_000, b"k", b"a")
-    assert tuple(first.headers) == (("h", b"1"),)
-    assert second.offset == 1
-    assert [record.value for record in broker.records("t", 1)] == [b"%d" % number for number in range(1000)]
-    assert len(broker.records("t")) == 1002
-
-
-def test_records_leave_control_records_out(broker: Broker) -> None:
-    broker.create_topic("t")
-
-    def append() -> None:
-        log = server_of(broker).replica_manager.leader_of("t", 0).log
-        log.append_as_follower(
-            build_control_batch(committed=True, coordinator_epoch=0, producer_id=1, producer_epoch=0, timestamp=1)
-        )
-        log.update_high_watermark(log.log_end_offset)
-
-    on_loop(broker, append)
-    assert broker.end_offsets("t") == [1]
-    assert broker.records("t") == []
 
 
 def test_groups_committed_offsets_and_lag(broker: Broker) -> None:
