@@ -1,7 +1,7 @@
 """A whole broker without clients: requests go through the codec to their handler and come back the same way."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +14,7 @@ from barnabas.broker.handlers import HANDLER_MODULES
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.server import Broker
 from barnabas.config.broker import BrokerConfig
+from barnabas.connection.flow import result_of
 from barnabas.protocol.apis import SERVED, ApiKey
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -39,6 +40,8 @@ def ask(broker: Any, request: Request, version: int | None = None) -> Any:
     context = RequestContext(api_key, version, 1, "test", CONNECTION)  # type: ignore[arg-type]
     received, _ = decode(type(request), version, bytes(encode(request, version)))
     response = import_module(HANDLER_MODULES[api_key.name.lower()]).handle(broker, received, context)
+    if isinstance(response, Coroutine):
+        response = result_of(response)
     answered, end = decode(type(response), version, bytes(encode(response, version)))
     assert end == len(encode(response, version))
     return answered
@@ -73,7 +76,7 @@ def running_broker(directory: Path, **settings: object) -> Iterator[Broker]:
     loop = asyncio.new_event_loop()
     chosen = {name.replace("_", "."): value for name, value in settings.items()}
     config = {"log.dirs": str(directory), "listeners": "PLAINTEXT://127.0.0.1:0", **chosen}
-    broker = Broker(BrokerConfig.of(config), loop)
+    broker = Broker(BrokerConfig.of(config), loop, inline=True)
     broker.start()
     try:
         yield broker

@@ -133,22 +133,22 @@ def test_a_dynamic_setting_counts_in_later_decisions(cluster: Cluster) -> None:
 def test_what_was_created_is_there_after_a_kill(cluster: Cluster) -> None:
     killed = cluster.broker()
     killed.create_topics([TopicRequest("a", 2, configs={"segment.bytes": "100"})])
-    first_id = killed.next_producer_id()
+    first_id = killed.allocate_producer_ids()[0]
     # No stop(): the process was killed, its session still runs, and nobody waits for it to end.
     restarted = cluster.broker()
     assert restarted.is_active
     assert restarted.image.topics == killed.image.topics
     assert restarted.image.topic_config("a") == {"segment.bytes": "100"}
     assert restarted.image.brokers[1].epoch > killed.image.brokers[1].epoch
-    assert restarted.next_producer_id() >= first_id + 1000
+    assert restarted.allocate_producer_ids()[0] >= first_id + 1000
     with pytest.raises(RequestTimedOut):
         killed.create_topics([TopicRequest("late")])
 
 
 def test_producer_ids_are_never_repeated(cluster: Cluster) -> None:
     controller = cluster.broker()
-    ids = [controller.next_producer_id() for _ in range(2500)]
-    assert len(set(ids)) == 2500
+    ids = [producer_id for _ in range(3) for producer_id in controller.allocate_producer_ids()]
+    assert len(set(ids)) == len(ids) == 3000
 
 
 def test_internal_topics_have_no_more_replicas_than_there_are_brokers(cluster: Cluster) -> None:

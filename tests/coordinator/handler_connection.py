@@ -1,11 +1,13 @@
 """Requests to the handlers as message classes, each encoded and decoded as on the wire."""
 
 import asyncio
+from collections.abc import Coroutine
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, Protocol
 
 from barnabas.broker.handlers import HANDLER_MODULES
+from barnabas.connection.flow import result_of
 from barnabas.protocol.apis import ApiKey, message_classes
 from barnabas.protocol.codec import decode, encode
 
@@ -38,6 +40,8 @@ class HandlerConnection:
 
     def receive(self) -> Any:
         answer = self._answer
+        if isinstance(answer, Coroutine):
+            answer = result_of(answer)
         if isinstance(answer, asyncio.Future):
             for _ in range(300):
                 if answer.done():

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from barnabas.coordinator.group.group_coordinator import OFFSETS_TOPIC
 from coordinator.group_rig import Rig
 from coordinator.group_script import GROUP_MAX_SIZE, OFFSET_METADATA_MAX_BYTES, STORIES, Player
 from coordinator.handler_connection import HandlerConnection
@@ -32,12 +33,12 @@ class HandlerWorld:
             name: SimpleNamespace(name=name, topic_id=uuid4(), partitions=[None] * 4) for name in ("orders", "other")
         }
         ids = {topic.topic_id: topic for topic in topics.values()}
-        offsets = SimpleNamespace(partitions=[SimpleNamespace(leader=1)] * 50)
+        offsets = SimpleNamespace(name=OFFSETS_TOPIC, topic_id=uuid4(), partitions=[SimpleNamespace(leader=1)] * 50)
+        topics[OFFSETS_TOPIC] = offsets
         self.broker: Any = SimpleNamespace(
             groups=self.rig.groups,
             loop=self.loop,
             image=SimpleNamespace(topics=topics, topic_by_id=ids.get),
-            controller=SimpleNamespace(ensure_internal_topic=lambda name: offsets),
             advertised_brokers=lambda connection: [(1, "127.0.0.1", 9092, None)],
         )
 

@@ -36,9 +36,7 @@ class HandlerWorld:
             loop=self.loop,
             time_slicer=TimeSlicer(self.loop),
             image=SimpleNamespace(topics=topics),
-            controller=SimpleNamespace(
-                ensure_internal_topic=topics.__getitem__, next_producer_id=self.rig.new_producer_id
-            ),
+            producer_ids=SimpleNamespace(is_empty=False, next=self.rig.new_producer_id),
             advertised_brokers=lambda connection: [(1, "127.0.0.1", 9092, None)],
         )
 

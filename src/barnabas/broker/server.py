@@ -26,6 +26,7 @@ from barnabas.broker.connections.advertised_addresses import (
     problem_with,
 )
 from barnabas.broker.connections.connection_limits import ConnectionLimitsUpdater
+from barnabas.broker.controller_thread import ControllerThread
 from barnabas.broker.coordinators.groups import GroupCoordinatorService
 from barnabas.broker.coordinators.transactions import make_transaction_coordinator
 from barnabas.broker.fetch_sessions import FetchSessionCache
@@ -47,6 +48,7 @@ from barnabas.config.endpoints import Endpoint
 from barnabas.config.log_config import LogConfig
 from barnabas.controller.controller import Controller, MetadataChange
 from barnabas.coordinator.group.group_coordinator import GroupCoordinator
+from barnabas.coordinator.transaction.producer_id_manager import ProducerIdManager
 from barnabas.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from barnabas.errors import BarnabasError, KafkaError, KafkaStorageError, UnknownTopicOrPartition, UsageError
 from barnabas.log.directories.data_directory import Belongs
@@ -85,12 +87,13 @@ class Broker:
     registry: EmbeddedRegistry
     log_manager: LogManager
     log_cleaner: LogCleaner
-    controller: Controller
+    controller: ControllerThread
     replica_manager: ReplicaManager
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     add_partitions_to_txn: AddPartitionsToTxnManager
     produce_queues: ProduceQueues
+    producer_ids: ProducerIdManager
 
     def __init__(
         self,
@@ -100,11 +103,13 @@ class Broker:
         clock: Clock = SYSTEM_CLOCK,
         disk: Disk | None = None,
         lost_directories: Collection[UUID] = (),
+        inline: bool = False,
     ) -> None:
         """`lost_directories` are the ids of registered data directories that are lost: the broker starts without
-        them."""
+        them. With `inline` the controller runs in the caller's thread, for tests that call handlers without a loop."""
         self.config = config
         self._lost_directories = lost_directories
+        self._inline = inline
         self.loop = loop
         self.clock = clock
         self._disk = disk
@@ -170,7 +175,7 @@ class Broker:
                 self.transactions, lambda: self.config.transaction_partition_verification_enable
             )
             self.produce_queues = ProduceQueues(self.add_partitions_to_txn, self.log)
-            self.replica_manager.apply(self.controller.image)
+            self.replica_manager.apply(self.image)
             self.log_cleaner = LogCleaner(
                 self.log_manager,
                 lambda: self.config,
@@ -179,7 +184,7 @@ class Broker:
                 executor=self._executor,
                 log=self.log,
             )
-            self.controller.subscribe(self._metadata_changed)
+            self._controller.subscribe(self.controller.publish(self._metadata_changed))
             self._acceptor = Acceptor(
                 self.loop,
                 self.dispatcher,
@@ -210,12 +215,13 @@ class Broker:
         self.stopped = True
         with contextlib.ExitStack() as steps:  # the last callback runs first
             steps.callback(self.registry.close)
-            steps.callback(self.controller.stop)
+            steps.callback(self._controller.stop)
             steps.callback(self.log_manager.shutdown)
             steps.callback(self._make_room, _STOP_BYTES)
             for executor in (self._executor, self._committer, self._readers):
                 if executor is not None:
                     steps.callback(executor.shutdown, wait=True)
+            steps.callback(self.controller.shutdown)
             steps.callback(self.batch_validator.shutdown)
             steps.callback(self.log_cleaner.stop)
             steps.callback(self.groups.shutdown)
@@ -260,7 +266,7 @@ class Broker:
 
     def _open_registry(self, path: Path, founding: Founding | None, undo: contextlib.ExitStack) -> None:
         # The registry and the thread that refills must share one object: what it has lent is not refilled.
-        reserve = self._reserves[str(path.parent)]
+        reserve = self._registry_reserve = self._reserves[str(path.parent)]
         room = partial(reserve.lent, _REGISTRY_WRITE_BYTES)
         self.registry = EmbeddedRegistry(path, self.clock, founding=founding, room=room)
         undo.callback(self.registry.close)
@@ -293,9 +299,10 @@ class Broker:
     def _start_controller(self, undo: contextlib.ExitStack) -> None:
         """Registers the broker. Partitions whose logs are lost get a new leader epoch: clients know the records of the
         present one."""
-        self.controller = Controller(self.registry, self.config, self.clock)
-        self.controller.start(self._advertised_endpoints(), self.log_manager.directory_paths())
-        undo.callback(self.controller.stop)
+        controller = self._controller = Controller(self.registry, self.config, self.clock)
+        controller.start(self._advertised_endpoints(), self.log_manager.directory_paths())
+        undo.callback(controller.stop)
+        self._image = controller.image
         empty = [
             (name, index)
             for name, topic in self.image.topics.items()
@@ -308,7 +315,15 @@ class Broker:
                 len(empty),
                 some([f"{name}-{index}" for name, index in empty]),
             )
-            self.controller.renew_leadership(empty)
+            controller.renew_leadership(empty)
+            self._image = controller.image
+        self.controller = ControllerThread(controller, self.loop, runs_inline=self._controller_runs_inline)
+        self.producer_ids = ProducerIdManager(
+            lambda: self.controller.call(Controller.allocate_producer_ids), self.loop.create_task
+        )
+
+    def _controller_runs_inline(self) -> bool:
+        return self._inline or self._registry_reserve.is_needed(_REGISTRY_WRITE_BYTES)
 
     def _report_recovery(self, done: int, total: int, latest: TopicPartition) -> None:
         """Logs the progress of a recovery that takes longer than a second."""
@@ -323,9 +338,10 @@ class Broker:
 
     @property
     def image(self) -> MetadataImage:
-        return self.controller.image
+        return self._image
 
     def _metadata_changed(self, change: MetadataChange) -> None:
+        self._image = change.image
         if change.brokers_configured:
             self._take_dynamic_settings(change.image)
             if self._acceptor is not None:
@@ -351,7 +367,7 @@ class Broker:
     def _log_config_of(self, topic: str) -> LogConfig:
         return self.config.log_config(self.image.topic_config(topic))
 
-    def auto_create_topics(self, names: Iterable[str], *, allowed: bool) -> dict[str, KafkaError]:
+    async def auto_create_topics(self, names: Iterable[str], *, allowed: bool) -> dict[str, KafkaError]:
         """Creates the missing topics as far as the settings allow. Returns the error of each topic that still does not
         exist.
 
@@ -363,7 +379,7 @@ class Broker:
         possible = [name for name, error in errors.items() if isinstance(error, UnknownTopicOrPartition)]
         chosen = possible[: max(AUTO_CREATED_PARTITIONS_MAX // self.config.num_partitions, 1)]
         try:
-            results = self.controller.auto_create_topics(chosen)
+            results = await self.controller.call(lambda controller: controller.auto_create_topics(chosen))
         except KafkaError as error:
             return errors | dict.fromkeys(chosen, error)
         for name, result in results.items():

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from barnabas.broker.cleaner.log_cleaner import LogCleaner
 from barnabas.broker.connections.advertised_addresses import NamedBroker
+from barnabas.broker.controller_thread import ControllerThread
 from barnabas.broker.fetch_sessions import FetchSessionCache
 from barnabas.broker.process.failure_log import FailureLog
 from barnabas.broker.produce.add_partitions_to_txn_manager import AddPartitionsToTxnManager
@@ -17,8 +18,8 @@ from barnabas.broker.requests.sliced_responses import SlicedResponses
 from barnabas.clock import Clock
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.endpoints import Endpoint
-from barnabas.controller.controller import Controller
 from barnabas.coordinator.group.group_coordinator import GroupCoordinator
+from barnabas.coordinator.transaction.producer_id_manager import ProducerIdManager
 from barnabas.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from barnabas.errors import KafkaError
 from barnabas.log.log_manager import LogManager
@@ -55,15 +56,16 @@ class BrokerServices(Protocol):
     log_manager: LogManager
     log_cleaner: LogCleaner
     replica_manager: ReplicaManager
-    controller: Controller
+    controller: ControllerThread
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    producer_ids: ProducerIdManager
 
     @property
     def image(self) -> MetadataImage:
         """The newest metadata that this broker has."""
 
-    def auto_create_topics(self, names: Iterable[str], *, allowed: bool) -> dict[str, KafkaError]:
+    async def auto_create_topics(self, names: Iterable[str], *, allowed: bool) -> dict[str, KafkaError]:
         """Creates the missing topics as far as the settings allow. Returns the error of each topic that still does
         not exist."""
 

@@ -2,8 +2,8 @@
 resulting image.
 
 Every broker has one for its own registration and image; the elected one may also change metadata. Calls are plain
-functions on the event loop. With the embedded registry they take well under a millisecond for one topic, and about 10
-ms for a hundred.
+functions that wait for the registry. `broker/controller_thread.py` makes them on one thread. With the embedded registry
+they take well under a millisecond for one topic, and about 10 ms for a hundred.
 """
 
 import logging
@@ -28,10 +28,8 @@ from barnabas.controller.requests import (
 )
 from barnabas.errors import KafkaError, NotController, RequestTimedOut, UsageError
 from barnabas.metadata.delta import MetadataChange
-from barnabas.metadata.features import FEATURES, Features
 from barnabas.metadata.image import CONSUMER_OFFSETS, EMPTY_IMAGE, TRANSACTION_STATE, MetadataImage, TopicImage
 from barnabas.registry.registry import BrokerRegistration, Change, Registry, RegistryUnavailable
-from barnabas.types import ProducerId
 
 __all__ = [
     "ConfigOp",
@@ -56,8 +54,6 @@ class Controller:
     """A broker's part in the cluster's metadata. Methods raise NotController if another broker decides, and
     RequestTimedOut if the registry does not respond: then it is unknown whether the change was made."""
 
-    features: Features = FEATURES
-
     def __init__(
         self,
         registry: Registry,
@@ -78,7 +74,6 @@ class Controller:
         self._endpoints: tuple[Endpoint, ...] = ()
         self._directories: Mapping[uuid.UUID, str] = {}
         self._controller_epoch: int | None = None
-        self._producer_ids = iter(range(0))
         self._hinted = False
         self._publishing = False
 
@@ -307,18 +302,13 @@ class Controller:
 
     # -- producer ids -----------------------------------------------------------------------------------------------
 
-    def next_producer_id(self) -> ProducerId:
-        """Returns a producer id that was never used before. Every thousandth call gets the next block from the
-        registry."""
-        producer_id = next(self._producer_ids, None)
-        if producer_id is None:
-            try:
-                block = self._registry.allocate_producer_ids()
-            except RegistryUnavailable as error:
-                raise RequestTimedOut(str(error)) from None
-            self._producer_ids = iter(range(block.first, block.first + block.size))
-            producer_id = next(self._producer_ids)
-        return ProducerId(producer_id)
+    def allocate_producer_ids(self) -> range:
+        """Returns producer ids that were never used before."""
+        try:
+            block = self._registry.allocate_producer_ids()
+        except RegistryUnavailable as error:
+            raise RequestTimedOut(str(error)) from None
+        return range(block.first, block.first + block.size)
 
     # -- from decision to registry ----------------------------------------------------------------------------------
 

@@ -8,10 +8,10 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -20,7 +20,7 @@ from barnabas.broker import server
 from barnabas.client.admin.topics import NewTopic
 from barnabas.client.producer.producer_batch import RecordMetadata
 from barnabas.config.broker import BrokerConfig
-from barnabas.controller.controller import TopicRequest
+from barnabas.controller.controller import Controller, TopicRequest
 from barnabas.coordinator.group.group_coordinator import OFFSETS_TOPIC
 from barnabas.errors import (
     BarnabasError,
@@ -65,6 +65,13 @@ retention by time: that would delete records with made-up timestamps, which are 
 
 class BrokerDied(BarnabasError):
     """The thread of a test's broker has ended, or does not respond."""
+
+
+async def _settle(future: "Future[T]", work: Coroutine[Any, Any, T]) -> None:
+    try:
+        future.set_result(await work)
+    except Exception as error:
+        future.set_exception(error)
 
 
 class Broker:
@@ -197,6 +204,19 @@ class Broker:
 
     def _on_loop(self, function: Callable[[], T]) -> T:
         """Runs a function on the broker's thread; returns or raises what the function did. Raises BrokerDied."""
+
+        def begin(future: "Future[T]") -> None:
+            future.set_result(function())
+
+        return self._result_of(begin)
+
+    def _on_controller(self, action: Callable[[Controller], T]) -> T:
+        """Has the broker's controller run an action; returns or raises what that did. Raises BrokerDied."""
+        broker = self._running()
+        return self._result_of(lambda future: broker.loop.create_task(_settle(future, broker.controller.call(action))))
+
+    def _result_of(self, begin: "Callable[[Future[T]], object]") -> T:
+        """Calls `begin` on the broker's thread, and waits for the future that it is given."""
         loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             raise UsageError("the broker does not run: use it as a context manager or call start()")
@@ -206,7 +226,7 @@ class Broker:
             if not future.set_running_or_notify_cancel():
                 return  # the caller has given up
             try:
-                future.set_result(function())
+                begin(future)
             except BaseException as error:
                 future.set_exception(error)
 
@@ -252,11 +272,10 @@ class Broker:
 
     def create_topics(self, topics: NewTopic | str | Iterable[NewTopic | str]) -> None:
         """Creates topics, in their order. Raises the error of the first one that cannot be created."""
-        create = self._running().controller.create_topics
         for topic in [topics] if isinstance(topics, str | NewTopic) else topics:
             name, partitions, factor, configs, assignments = NewTopic(topic) if isinstance(topic, str) else topic
             request = TopicRequest(name, partitions, factor, sorted(assignments.items()), configs)
-            result = self._on_loop(lambda request=request: create([request]))[name]  # type: ignore[misc]
+            result = self._on_controller(partial(Controller.create_topics, requests=[request]))[name]
             if isinstance(result, KafkaError):
                 raise result
 
@@ -266,9 +285,8 @@ class Broker:
 
     def delete_topics(self, names: str | Iterable[str]) -> None:
         """Deletes topics. Raises the error of the first one that cannot be deleted."""
-        broker = self._running()
         wanted = [names] if isinstance(names, str) else list(names)
-        for error in self._on_loop(lambda: broker.controller.delete_topics(wanted)).values():
+        for error in self._on_controller(lambda controller: controller.delete_topics(wanted)).values():
             if error is not None:
                 raise error
 
@@ -334,12 +352,9 @@ class Broker:
         self.faults.clear()
         self.disk.heal()
 
-        def clear() -> None:
-            names = list(broker.image.topics)
-            if names:
-                broker.controller.delete_topics(names)
-
-        self._on_loop(clear)
+        names = list(broker.image.topics)
+        if names:
+            self._on_controller(lambda controller: controller.delete_topics(names))
 
     # --- waiting ----------------------------------------------------------------------------------------------------
 

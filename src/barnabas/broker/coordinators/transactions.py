@@ -36,7 +36,7 @@ def make_transaction_coordinator(broker: BrokerServices) -> TransactionCoordinat
         later=broker.time_slicer.call_soon,
         wall_ms=broker.clock.wall_ms,
         partition_count=partition_count,
-        new_producer_id=broker.controller.next_producer_id,
+        new_producer_id=broker.producer_ids.next,
         send_markers=partial(write_markers, broker),
     )
     listen_to_partitions(TRANSACTION_STATE_TOPIC, coordinator, broker.replica_manager, broker.loop)

@@ -8,11 +8,13 @@ A response that takes long to encode is encoded a slice at a time (`sliced_respo
 
 import asyncio
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
 from barnabas.broker.handlers import HANDLER_MODULES
+from barnabas.broker.requests.late_responses import respond_later
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import complete_frame, response_head
 from barnabas.broker.services import BrokerServices
@@ -150,31 +152,12 @@ class Dispatcher:
         if isinstance(response, Response):
             return self._broker.sliced_responses.encode(context, response)
         if isinstance(response, asyncio.Future):
-            pending = context.pending_reply()
-            is_many = context.api_key in _MANY_IN_ONE
-            if is_many:
-                context.connection.mute()
-
-            def done(future: "asyncio.Future[Response]") -> None:
-                self._late_reply(context, pending, future)
-                if is_many:
-                    context.connection.unmute()
-
-            response.add_done_callback(done)
-            return pending
+            return self._later(context, response, alone=context.api_key in _MANY_IN_ONE)
+        if isinstance(response, Coroutine):
+            # a client may create a topic and write to it without waiting for the response in between
+            return self._later(context, self.loop.create_task(response), alone=True)
         return response  # type: ignore[no-any-return]
 
-    def _late_reply(self, context: RequestContext, pending: PendingReply, future: "asyncio.Future[Response]") -> None:
-        if context.connection.closed or future.cancelled():
-            return
-        error = future.exception()
-        if error is None:
-            try:
-                response = self._broker.sliced_responses.encode(context, future.result())
-            except Exception as encoding_error:
-                error = encoding_error
-        if error is not None:
-            self._broker.failures.report(f"{ApiKey(context.api_key).name} v{context.api_version}", error)
-            context.connection.close(f"{type(error).__name__}: {error}")
-        elif not isinstance(response, PendingReply):
-            pending.resolve(response)
+    def _later(self, context: RequestContext, future: "asyncio.Future[Response]", *, alone: bool) -> PendingReply:
+        encode = partial(self._broker.sliced_responses.encode, context)
+        return respond_later(self._broker, context, future, encode, alone=alone)

@@ -48,6 +48,10 @@ class SpaceReserve:
                 if held:
                     self._grow(held)
 
+    def is_needed(self, wanted: int) -> bool:
+        """Whether there are fewer than `wanted` bytes free, so that `lent` would cut the reserve."""
+        return self._size > 0 and _free_bytes(self._directory) < wanted
+
     def ensure(self, wanted: int) -> None:
         """Makes `wanted` bytes free, out of the reserve if necessary. `refill` reserves the unused rest again."""
         with self._lock:

@@ -4,6 +4,7 @@ import pytest
 
 from barnabas.broker.server import Broker
 from barnabas.config.definitions import ConfigSource
+from barnabas.controller.controller import Controller
 from barnabas.errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -104,7 +105,7 @@ def test_every_topic_fails_where_another_broker_decides(broker: Broker, monkeypa
         raise NotController("broker 2 is the controller")
 
     for method in ("create_topics", "create_partitions", "delete_topics", "elect_leaders"):
-        monkeypatch.setattr(broker.controller, method, refuse)
+        monkeypatch.setattr(Controller, method, refuse)
     created = ask(broker, CreateTopicsRequest(topics=[creatable_topic("a"), creatable_topic("b")])).topics
     assert [(t.name, t.error_code) for t in created] == [("a", NotController.code), ("b", NotController.code)]
     grown = ask(broker, CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="a", count=2, assignments=None)]))

@@ -10,6 +10,7 @@ import pytest
 from barnabas.broker.coordinators.transaction_markers import Outcomes, write_markers
 from barnabas.broker.handlers.transactions.txn_offset_commit import handle
 from barnabas.broker.requests.request_context import RequestContext
+from barnabas.connection.flow import result_of
 from barnabas.coordinator.transaction.transaction_marker_channel_manager import EndMarkers
 from barnabas.errors import (
     CoordinatorLoadInProgress,
@@ -43,7 +44,7 @@ OFFSETS = "__consumer_offsets"
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[ProduceRig]:
     with produce_rig(tmp_path, offsets_topic_num_partitions=5) as rig:
-        rig.broker.controller.ensure_internal_topic(OFFSETS)
+        result_of(rig.broker.controller.call(lambda controller: controller.ensure_internal_topic(OFFSETS)))
         yield rig
 
 

@@ -5,7 +5,7 @@ from barnabas.broker.requests.dispatch import frame_of
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
 from barnabas.errors import InvalidRequest, UnsupportedVersion
-from barnabas.metadata.features import Features
+from barnabas.metadata.features import FEATURES, Features
 from barnabas.network.connection import Parts
 from barnabas.protocol.apis import ADVERTISED_PRODUCE_FIRST, SERVED, ApiKey
 from barnabas.protocol.codec import decode
@@ -34,7 +34,7 @@ def handle_frame(broker: BrokerServices, frame: memoryview, position: int, conte
         if not (_is_valid(request.client_software_name) and _is_valid(request.client_software_version)):
             return (frame_of(context, ApiVersionsResponse(error_code=InvalidRequest.code)),)
         context.connection.client_software = f"{request.client_software_name} {request.client_software_version}"
-    return (_answer(broker.controller.features, context),)
+    return (_answer(FEATURES, context),)
 
 
 def _answer(features: Features, context: RequestContext) -> bytes:

@@ -11,7 +11,7 @@ from barnabas.protocol.messages.alter_configs import (
 )
 
 
-def handle(broker: BrokerServices, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+async def handle(broker: BrokerServices, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
     changes = [
         (
             ConfigResource(resource.resource_type, resource.resource_name),
@@ -19,7 +19,8 @@ def handle(broker: BrokerServices, request: AlterConfigsRequest, context: Reques
         )
         for resource in request.resources
     ]
-    results = all_or_each(
-        lambda: broker.controller.alter_configs(changes, validate_only=request.validate_only), changes
+    altered = broker.controller.call(
+        lambda controller: controller.alter_configs(changes, validate_only=request.validate_only)
     )
+    results = await all_or_each(altered, changes)
     return AlterConfigsResponse(responses=result_responses(AlterConfigsResourceResponse, results))

@@ -1,6 +1,6 @@
 """Makes the responses of the two APIs that change settings: one result for each resource."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
 from barnabas.broker.requests.sliced_responses import LazySequence
@@ -17,12 +17,12 @@ class _ResourceResponse(Protocol[R]):
     def __call__(self, *, error_code: int, error_message: str | None, resource_type: int, resource_name: str) -> R: ...
 
 
-def all_or_each(
-    change: Callable[[], list[ConfigResult]], changes: Sequence[tuple[ConfigResource, Any]]
+async def all_or_each(
+    change: Coroutine[Any, Any, list[ConfigResult]], changes: Sequence[tuple[ConfigResource, Any]]
 ) -> list[ConfigResult]:
     """Returns the results of a change, or its failure for every resource."""
     try:
-        return change()
+        return await change
     except KafkaError as error:
         return [(resource, error) for resource, _ in changes]
 

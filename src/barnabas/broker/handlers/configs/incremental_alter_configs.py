@@ -21,7 +21,7 @@ from barnabas.protocol.messages.incremental_alter_configs import (
 ResourceChange = tuple[ConfigResource, list[ConfigOperation]]
 
 
-def handle(
+async def handle(
     broker: BrokerServices, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
     changes: list[ResourceChange] = [
@@ -32,11 +32,10 @@ def handle(
         for resource in request.resources
     ]
     kept = [change for change in changes if not _is_logger(change)]
-    stored = iter(
-        all_or_each(
-            lambda: broker.controller.incremental_alter_configs(kept, validate_only=request.validate_only), kept
-        )
+    altered = broker.controller.call(
+        lambda controller: controller.incremental_alter_configs(kept, validate_only=request.validate_only)
     )
+    stored = iter(await all_or_each(altered, kept))
     levels = iter(_levels(broker, [change for change in changes if _is_logger(change)], request.validate_only))
     results = [next(levels) if _is_logger(change) else next(stored) for change in changes]
     return IncrementalAlterConfigsResponse(responses=result_responses(AlterConfigsResourceResponse, results))

@@ -5,6 +5,10 @@ response already names the coordinator. Where we differ from Kafka: other types 
 message that names the type.
 """
 
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import LazySequence
 from barnabas.broker.services import BrokerServices
@@ -16,6 +20,7 @@ from barnabas.errors import (
     InvalidRequest,
     KafkaError,
 )
+from barnabas.metadata.image import TopicImage
 from barnabas.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP = 0
@@ -30,15 +35,44 @@ Node = tuple[int, str, int]
 NO_NODE: Node = (-1, "", -1)
 
 
-def handle(broker: BrokerServices, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+def handle(
+    broker: BrokerServices, request: FindCoordinatorRequest, context: RequestContext
+) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
+    name = _TOPICS.get(request.key_type)
+    if name is None:
+        unknown = InvalidRequest(f"coordinators of key type {request.key_type} do not exist here")
+        return _response(request, context, unknown)
+    topic = broker.image.topics.get(name)
+    if topic is None:
+        return _create_then_find(broker, request, context, name)
+    return _response(request, context, partial(_find, broker, context, topic))
+
+
+async def _create_then_find(
+    broker: BrokerServices, request: FindCoordinatorRequest, context: RequestContext, name: str
+) -> FindCoordinatorResponse:
+    topic: TopicImage | KafkaError
+    try:
+        topic = await broker.controller.call(lambda controller: controller.ensure_internal_topic(name))
+    except KafkaError as error:
+        topic = error
+    if isinstance(topic, KafkaError):
+        missing = CoordinatorNotAvailable(f"{name} could not be created: {topic.message}")
+        return _response(request, context, missing)
+    return _response(request, context, partial(_find, broker, context, topic))
+
+
+def _response(
+    request: FindCoordinatorRequest, context: RequestContext, find: Callable[[str], Node] | KafkaError
+) -> FindCoordinatorResponse:
     if context.api_version >= FIRST_VERSION_WITH_MANY_KEYS:
         return FindCoordinatorResponse(
             coordinators=LazySequence(
                 list(dict.fromkeys(request.coordinator_keys)),
-                lambda key: _found(broker, request.key_type, key, context),
+                partial(_found, find),
             )
         )
-    found = _found(broker, request.key_type, request.key, context)
+    found = _found(find, request.key)
     return FindCoordinatorResponse(
         error_code=found.error_code,
         error_message=found.error_message or NO_ERROR,
@@ -48,9 +82,11 @@ def handle(broker: BrokerServices, request: FindCoordinatorRequest, context: Req
     )
 
 
-def _found(broker: BrokerServices, key_type: int, key: str, context: RequestContext) -> Coordinator:
+def _found(find: Callable[[str], Node] | KafkaError, key: str) -> Coordinator:
     try:
-        node_id, host, port = _find(broker, key_type, key, context)
+        if isinstance(find, KafkaError):
+            raise find
+        node_id, host, port = find(key)
     except KafkaError as error:
         node_id, host, port = NO_NODE
         return Coordinator(
@@ -59,16 +95,10 @@ def _found(broker: BrokerServices, key_type: int, key: str, context: RequestCont
     return Coordinator(key=key, node_id=node_id, host=host, port=port, error_message="")
 
 
-def _find(broker: BrokerServices, key_type: int, key: str, context: RequestContext) -> Node:
-    if key_type not in _TOPICS:
-        raise InvalidRequest(f"coordinators of key type {key_type} do not exist here")
-    name = _TOPICS[key_type]
-    topic = broker.controller.ensure_internal_topic(name)
-    if isinstance(topic, KafkaError):
-        raise CoordinatorNotAvailable(f"{name} could not be created: {topic.message}")
+def _find(broker: BrokerServices, context: RequestContext, topic: TopicImage, key: str) -> Node:
     partition = partition_for(key, len(topic.partitions))
     leader = topic.partitions[partition].leader
     for node_id, host, port, _ in broker.advertised_brokers(context.connection):
         if node_id == leader:
             return node_id, host, port
-    raise CoordinatorNotAvailable(f"{name}-{partition} has no live leader")
+    raise CoordinatorNotAvailable(f"{topic.name}-{partition} has no live leader")

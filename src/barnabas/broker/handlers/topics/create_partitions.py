@@ -14,14 +14,15 @@ from barnabas.protocol.messages.create_partitions import (
 )
 
 
-def handle(
+async def handle(
     broker: BrokerServices, request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
     results: dict[str, KafkaError | None]
     try:
         check_count(len(request.topics))
-        results = broker.controller.create_partitions(
-            [_topic_request(topic) for topic in request.topics], validate_only=request.validate_only
+        wanted = [_topic_request(topic) for topic in request.topics]
+        results = await broker.controller.call(
+            lambda controller: controller.create_partitions(wanted, validate_only=request.validate_only)
         )
     except KafkaError as error:
         results = dict.fromkeys((topic.name for topic in request.topics), error)

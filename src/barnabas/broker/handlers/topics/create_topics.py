@@ -23,14 +23,16 @@ from barnabas.protocol.messages.create_topics import (
 FIRST_VERSION_WITH_CONFIGS = 5
 
 
-def handle(broker: BrokerServices, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+async def handle(broker: BrokerServices, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     topic_requests: dict[str, TopicRequest] = {}
     results: dict[str, TopicImage | KafkaError]
     try:
         check_count(len(request.topics))
         asked = [_topic_request(topic) for topic in request.topics]
         topic_requests.update((topic_request.name, topic_request) for topic_request in asked)
-        results = broker.controller.create_topics(asked, validate_only=request.validate_only)
+        results = await broker.controller.call(
+            lambda controller: controller.create_topics(asked, validate_only=request.validate_only)
+        )
     except KafkaError as error:
         results = dict.fromkeys((topic.name for topic in request.topics), error)
     with_configs = context.api_version >= FIRST_VERSION_WITH_CONFIGS

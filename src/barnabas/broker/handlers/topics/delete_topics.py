@@ -31,7 +31,7 @@ FIRST_VERSION_WITH_IDS = 6
 FIRST_VERSION_THAT_KNOWS_DISABLED = 3
 
 
-def handle(broker: BrokerServices, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+async def handle(broker: BrokerServices, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
     if context.api_version >= FIRST_VERSION_WITH_IDS:
         wanted: list[DeleteTopicState] = list(request.topics)
     else:
@@ -45,7 +45,7 @@ def handle(broker: BrokerServices, request: DeleteTopicsRequest, context: Reques
         return DeleteTopicsResponse(responses=[_result(t.name, t.topic_id, _disabled(context)) for t in wanted])
     refused, found = _sort_out(broker, wanted)
     try:
-        outcomes = broker.controller.delete_topics(list(found))
+        outcomes = await broker.controller.call(lambda controller: controller.delete_topics(list(found)))
     except KafkaError as error:
         outcomes = dict.fromkeys(found, error)
     deleted = [_result(name, topic_id, outcomes[topic_id]) for topic_id, name in found.items()]

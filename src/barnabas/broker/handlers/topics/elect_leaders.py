@@ -16,7 +16,7 @@ from barnabas.protocol.messages.elect_leaders import (
 )
 
 
-def handle(broker: BrokerServices, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+async def handle(broker: BrokerServices, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
     wanted = None
     topics = list(broker.image.topics)
     if request.topic_partitions is not None:
@@ -26,7 +26,9 @@ def handle(broker: BrokerServices, request: ElectLeadersRequest, context: Reques
     error_code = 0
     results: Mapping[tuple[str, int], KafkaError | None]
     try:
-        results = broker.controller.elect_leaders(request.election_type, wanted)
+        results = await broker.controller.call(
+            lambda controller: controller.elect_leaders(request.election_type, wanted)
+        )
     except KafkaError as error:
         error_code = error.code
         results = dict.fromkeys(wanted or (), error)

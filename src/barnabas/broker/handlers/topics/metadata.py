@@ -3,9 +3,11 @@
 Where we differ: an auto-created topic is there, with its leader, in the answer to the very request that created it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from uuid import UUID
 
+from barnabas.broker.requests.late_responses import respond_later
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import LazySequence, response_head
 from barnabas.broker.services import BrokerServices
@@ -43,8 +45,30 @@ def handle_frame(
 ) -> Parts | PendingReply:
     version = context.api_version
     request, _ = decode(MetadataRequest, version, bytes(frame[position:]))
+    missing = _missing(broker, request, version)
+    if missing:
+        auto_create = version < 4 or request.allow_auto_topic_creation
+        created = broker.loop.create_task(broker.auto_create_topics(missing, allowed=auto_create))
+        return respond_later(broker, context, created, partial(_response, broker, request, context), alone=True)
+    return _response(broker, request, context, {})
+
+
+def _missing(broker: BrokerServices, request: MetadataRequest, version: int) -> list[str]:
+    """Returns the requested topics that do not exist, if the request may create them. Names are ignored in a request
+    with ids."""
+    if not request.topics or (version >= LOOKUP_BY_ID_FROM and any(w.topic_id != ZERO_UUID for w in request.topics)):
+        return []
+    topics = broker.image.topics
+    return list(dict.fromkeys(w.name for w in request.topics if w.name and w.name not in topics))
+
+
+def _response(
+    broker: BrokerServices, request: MetadataRequest, context: RequestContext, failed: Mapping[str, KafkaError]
+) -> Parts | PendingReply:
+    """Returns the response; `failed` has the errors of topics that could not be created."""
+    version = context.api_version
     flexible = version >= MetadataResponse.FLEXIBLE_FROM
-    topics = _topics(broker, request, version, flexible)
+    topics = _topics(broker, request, version, flexible, failed)
     out = response_head(context)
     if version >= 3:
         out += b"\0\0\0\0"
@@ -76,7 +100,13 @@ def _write(out: bytearray, topics: Iterable[bytes], end: bytes) -> Slices[None]:
     out += end
 
 
-def _topics(broker: BrokerServices, request: MetadataRequest, version: int, flexible: bool) -> Sequence[bytes]:
+def _topics(
+    broker: BrokerServices,
+    request: MetadataRequest,
+    version: int,
+    flexible: bool,
+    failed: Mapping[str, KafkaError],
+) -> Sequence[bytes]:
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     kept = broker.metadata_cache.setdefault((version, operations), {})
     image = broker.image
@@ -98,17 +128,11 @@ def _topics(broker: BrokerServices, request: MetadataRequest, version: int, flex
             return _unknown(None, topic_id, UnknownTopicId(), version, flexible)
 
         return LazySequence(list(ids), by_id)
-    missing = [name for name in names if name and name not in image.topics]
-    failed: dict[str | None, KafkaError] = {}
-    if missing:
-        auto_create = version < 4 or request.allow_auto_topic_creation
-        failed.update(broker.auto_create_topics(missing, allowed=auto_create))
-        image = broker.image
 
     def by_name(name: str | None) -> bytes:
         if name and (topic := image.topics.get(name)) is not None:
             return _kept(kept, topic, version, flexible, operations)
-        return _unknown(name, ZERO_UUID, failed.get(name) or _why_not(name), version, flexible, operations)
+        return _unknown(name, ZERO_UUID, failed.get(name or "") or _why_not(name), version, flexible, operations)
 
     return LazySequence(list(names), by_name)
 

@@ -8,7 +8,9 @@ Where we differ from Kafka: v6 is served without `unstable.api.versions.enable`,
 KeepPreparedTxn works.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
@@ -24,13 +26,32 @@ FIRST_VERSION_WITH_PRODUCER_FENCED = 4
 
 def handle(
     broker: BrokerServices, request: InitProducerIdRequest, context: RequestContext
+) -> MaybeFuture[InitProducerIdResponse] | Coroutine[Any, Any, InitProducerIdResponse]:
+    if broker.producer_ids.is_empty:
+        return _wait_for_ids(broker, request, context)
+    return _handle(broker, request, context)
+
+
+async def _wait_for_ids(
+    broker: BrokerServices, request: InitProducerIdRequest, context: RequestContext
+) -> InitProducerIdResponse:
+    try:
+        await broker.producer_ids.wait()
+    except KafkaError as error:
+        return _refused(error, context)
+    response = _handle(broker, request, context)
+    return await response if isinstance(response, asyncio.Future) else response
+
+
+def _handle(
+    broker: BrokerServices, request: InitProducerIdRequest, context: RequestContext
 ) -> MaybeFuture[InitProducerIdResponse]:
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return _refused(InvalidRequest("a producer id and its epoch come together or not at all"), context)
     transactional_id = request.transactional_id
     if transactional_id is None:
         try:
-            producer_id = broker.controller.next_producer_id()
+            producer_id = broker.producer_ids.next()
         except KafkaError as error:
             return _refused(error, context)
         return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

@@ -1,0 +1,62 @@
+"""Hands out producer ids from blocks that the controller allocates.
+
+Source: KIP-730.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from barnabas.errors import CoordinatorLoadInProgress, KafkaError
+from barnabas.types import ProducerId
+
+__all__ = ["ProducerIdManager"]
+
+PREFETCH_BELOW: Final = 100
+"""The number of ids left at which the next block is requested, so that no producer waits for it."""
+
+
+class ProducerIdManager:
+    """The producer ids of one broker. Used on the event loop's thread."""
+
+    def __init__(
+        self, allocate: Callable[[], Coroutine[Any, Any, range]], start: Callable[[Coroutine[Any, Any, None]], object]
+    ) -> None:
+        """`allocate` returns ids that were never used before, or raises KafkaError. `start` runs a coroutine beside
+        the caller."""
+        self._allocate = allocate
+        self._start = start
+        self._ids = range(0)
+        self._next_ids = range(0)
+        self._lock = asyncio.Lock()
+        self._is_fetching = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the next call of `next` fails."""
+        return not self._ids and not self._next_ids
+
+    async def wait(self) -> None:
+        """Waits until there are ids. Raises the controller's KafkaError."""
+        async with self._lock:
+            if not self._next_ids:
+                self._next_ids = await self._allocate()
+
+    def next(self) -> ProducerId:
+        """Returns a producer id that was never used before. Raises CoordinatorLoadInProgress if there is none now:
+        clients ask again."""
+        if not self._ids:
+            self._ids, self._next_ids = self._next_ids, self._ids
+        if len(self._ids) <= PREFETCH_BELOW and not self._next_ids and not self._is_fetching:
+            self._is_fetching = True
+            self._start(self._prefetch())
+        if not self._ids:
+            raise CoordinatorLoadInProgress("the controller has not allocated producer ids yet")
+        producer_id, self._ids = self._ids[0], self._ids[1:]
+        return ProducerId(producer_id)
+
+    async def _prefetch(self) -> None:
+        with contextlib.suppress(KafkaError):  # a later call tries again
+            await self.wait()
+        self._is_fetching = False
