@@ -4,9 +4,8 @@ It speaks of brokers, the controller, topics, partitions and settings, not of ro
 three results: True, it is written; False, another writer was faster or the writer is no longer the controller, and
 nothing is written; RegistryUnavailable, it is unknown.
 
-Methods are plain functions. The embedded store answers in microseconds to a few milliseconds and is called on the event
-loop; a store behind a network is called from a thread (docs/decisions/0002-registry-interface.md). Calls on one object
-must not overlap.
+Methods are plain functions that may wait, for a lock, an fsync or the network, so a broker calls them from one thread
+of its own (docs/decisions/0002-registry-interface.md). Calls on one object must not overlap.
 """
 
 from abc import ABC, abstractmethod
