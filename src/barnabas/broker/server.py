@@ -14,6 +14,7 @@ import threading
 from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -50,13 +51,12 @@ from barnabas.controller.controller import Controller, MetadataChange
 from barnabas.coordinator.group.group_coordinator import GroupCoordinator
 from barnabas.coordinator.transaction.producer_id_manager import ProducerIdManager
 from barnabas.coordinator.transaction.transaction_coordinator import TransactionCoordinator
-from barnabas.errors import BarnabasError, KafkaError, KafkaStorageError, UnknownTopicOrPartition, UsageError
+from barnabas.errors import BarnabasError, KafkaError, KafkaStorageError, UsageError
 from barnabas.log.directories.data_directory import Belongs
 from barnabas.log.directories.disk import Disk
 from barnabas.log.directories.space_reserve import SpaceReserve
 from barnabas.log.log_manager import LogManager
 from barnabas.metadata.image import MetadataImage, TopicImage
-from barnabas.metadata.topic_names import validate_topic_name
 from barnabas.network.acceptor import Acceptor, open_listener
 from barnabas.network.connection import Connection
 from barnabas.network.time_slicing import TimeSlicer
@@ -367,27 +367,17 @@ class Broker:
     def _log_config_of(self, topic: str) -> LogConfig:
         return self.config.log_config(self.image.topic_config(topic))
 
-    async def auto_create_topics(self, names: Iterable[str], *, allowed: bool) -> dict[str, KafkaError]:
-        """Creates the missing topics as far as the settings allow. Returns the error of each topic that still does not
-        exist.
+    async def auto_create_topics(self, names: Iterable[str]) -> dict[str, KafkaError]:
+        """Creates missing topics. Returns the errors of those that cannot be created.
 
         No more than AUTO_CREATED_PARTITIONS_MAX partitions at once: clients ask again for the other topics.
         """
-        errors = {name: _unknown_topic_error(name) for name in names}
-        if not (allowed and self.config.auto_create_topics_enable):
-            return errors
-        possible = [name for name, error in errors.items() if isinstance(error, UnknownTopicOrPartition)]
-        chosen = possible[: max(AUTO_CREATED_PARTITIONS_MAX // self.config.num_partitions, 1)]
+        chosen = list(islice(names, max(AUTO_CREATED_PARTITIONS_MAX // self.config.num_partitions, 1)))
         try:
             results = await self.controller.call(lambda controller: controller.auto_create_topics(chosen))
         except KafkaError as error:
-            return errors | dict.fromkeys(chosen, error)
-        for name, result in results.items():
-            if isinstance(result, KafkaError):
-                errors[name] = result
-            else:
-                del errors[name]
-        return errors
+            return dict.fromkeys(chosen, error)
+        return {name: result for name, result in results.items() if isinstance(result, KafkaError)}
 
     # --- addresses --------------------------------------------------------------------------------------------------
 
@@ -403,12 +393,3 @@ class Broker:
             problem = problem_with(setting, host)
             if problem is not None:
                 self.log.warning("%s", problem)
-
-
-def _unknown_topic_error(name: str) -> KafkaError:
-    """Returns the error for a topic that does not exist, or whose name is invalid."""
-    try:
-        validate_topic_name(name)
-    except KafkaError as error:
-        return error
-    return UnknownTopicOrPartition(f"topic {name} does not exist")

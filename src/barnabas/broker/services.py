@@ -65,9 +65,8 @@ class BrokerServices(Protocol):
     def image(self) -> MetadataImage:
         """The newest metadata that this broker has."""
 
-    async def auto_create_topics(self, names: Iterable[str], *, allowed: bool) -> dict[str, KafkaError]:
-        """Creates the missing topics as far as the settings allow. Returns the error of each topic that still does
-        not exist."""
+    async def auto_create_topics(self, names: Iterable[str]) -> dict[str, KafkaError]:
+        """Creates missing topics. Returns the errors of those that cannot be created."""
 
     def advertised_brokers(self, connection: Connection) -> list[NamedBroker]:
         """Returns the live brokers with the addresses that a client of this connection is told."""

@@ -20,6 +20,7 @@ from barnabas.errors import (
     UnknownTopicOrPartition,
 )
 from barnabas.metadata.image import TopicImage
+from barnabas.metadata.topic_names import validate_topic_name
 from barnabas.network.connection import Parts, PendingReply
 from barnabas.network.time_slicing import Slices
 from barnabas.protocol.codec import decode, encode_struct
@@ -45,21 +46,21 @@ def handle_frame(
 ) -> Parts | PendingReply:
     version = context.api_version
     request, _ = decode(MetadataRequest, version, bytes(frame[position:]))
-    missing = _missing(broker, request, version)
-    if missing:
-        auto_create = version < 4 or request.allow_auto_topic_creation
-        created = broker.loop.create_task(broker.auto_create_topics(missing, allowed=auto_create))
-        return respond_later(broker, context, created, partial(_response, broker, request, context), alone=True)
+    if (version < 4 or request.allow_auto_topic_creation) and broker.config.auto_create_topics_enable:
+        missing = _missing(broker, request)
+        if missing:
+            created = broker.loop.create_task(broker.auto_create_topics(missing))
+            return respond_later(broker, context, created, partial(_response, broker, request, context), alone=True)
     return _response(broker, request, context, {})
 
 
-def _missing(broker: BrokerServices, request: MetadataRequest, version: int) -> list[str]:
-    """Returns the requested topics that do not exist, if the request may create them. Names are ignored in a request
-    with ids."""
-    if not request.topics or (version >= LOOKUP_BY_ID_FROM and any(w.topic_id != ZERO_UUID for w in request.topics)):
+def _missing(broker: BrokerServices, request: MetadataRequest) -> list[str]:
+    """Returns the requested topics that do not exist and have a valid name. A request with ids creates none."""
+    wanted = request.topics or ()
+    if any(topic.name is None or topic.topic_id != ZERO_UUID for topic in wanted):
         return []
-    topics = broker.image.topics
-    return list(dict.fromkeys(w.name for w in request.topics if w.name and w.name not in topics))
+    names = dict.fromkeys(topic.name for topic in wanted if topic.name not in broker.image.topics)
+    return [name for name in names if name is not None and isinstance(_why_not(name), UnknownTopicOrPartition)]
 
 
 def _response(
@@ -138,7 +139,14 @@ def _topics(
 
 
 def _why_not(name: str | None) -> KafkaError:
-    return UnknownTopicOrPartition() if name else InvalidTopic()
+    """Returns the error for a topic that does not exist, or whose name is invalid."""
+    if not name:
+        return InvalidTopic()
+    try:
+        validate_topic_name(name)
+    except KafkaError as error:
+        return error
+    return UnknownTopicOrPartition()
 
 
 def _unknown(
