@@ -39,6 +39,7 @@ from barnabas.broker.produce.batch_validator import BatchValidator
 from barnabas.broker.produce.produce_queues import ProduceQueues
 from barnabas.broker.purgatory import DelayedOperationPurgatory
 from barnabas.broker.requests.dispatch import Dispatcher
+from barnabas.broker.requests.late_responses import run_handler
 from barnabas.broker.requests.sliced_responses import SlicedResponses
 from barnabas.broker.scheduler import Scheduler
 from barnabas.broker.startup.adoption import Adoption, some
@@ -319,7 +320,7 @@ class Broker:
             self._image = controller.image
         self.controller = ControllerThread(controller, self.loop, runs_inline=self._controller_runs_inline)
         self.producer_ids = ProducerIdManager(
-            lambda: self.controller.call(Controller.allocate_producer_ids), self.loop.create_task
+            self.loop, lambda: self.controller.call(Controller.allocate_producer_ids), partial(run_handler, self.loop)
         )
 
     def _controller_runs_inline(self) -> bool:

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from barnabas.broker.handlers import HANDLER_MODULES
-from barnabas.broker.requests.late_responses import respond_later
+from barnabas.broker.requests.late_responses import respond_later, run_handler
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import complete_frame, response_head
 from barnabas.broker.services import BrokerServices
@@ -149,15 +149,13 @@ class Dispatcher:
         raise UnsupportedRequest(f"{ApiKey(api_key).name} v{version} is not served, v{served.first}-v{served.last} are")
 
     def _reply(self, context: RequestContext, response: Any) -> Parts | PendingReply:
+        encode = self._broker.sliced_responses.encode
         if isinstance(response, Response):
-            return self._broker.sliced_responses.encode(context, response)
-        if isinstance(response, asyncio.Future):
-            return self._later(context, response, alone=context.api_key in _MANY_IN_ONE)
+            return encode(context, response)
+        is_alone = context.api_key in _MANY_IN_ONE
         if isinstance(response, Coroutine):
             # a client may create a topic and write to it without waiting for the response in between
-            return self._later(context, self.loop.create_task(response), alone=True)
-        return response  # type: ignore[no-any-return]
-
-    def _later(self, context: RequestContext, future: "asyncio.Future[Response]", *, alone: bool) -> PendingReply:
-        encode = partial(self._broker.sliced_responses.encode, context)
-        return respond_later(self._broker, context, future, encode, alone=alone)
+            response, is_alone = run_handler(self.loop, response), True
+        if isinstance(response, asyncio.Future):
+            return respond_later(self._broker, context, response, partial(encode, context), alone=is_alone)
+        return encode(context, response)

@@ -1,17 +1,47 @@
 """Sends the responses of handlers that wait: for a coordinator's commit, or for the controller."""
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
+from barnabas.coordinator.event_loop import MaybeFuture
 from barnabas.network.connection import Parts, PendingReply
 from barnabas.protocol.apis import ApiKey
 
-__all__ = ["respond_later"]
+__all__ = ["respond_later", "run_handler"]
 
 T = TypeVar("T")
+
+
+def run_handler(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> MaybeFuture[T]:
+    """Runs a handler's coroutine, at once up to its first wait. Returns its result, or a future of it.
+
+    A task would run it only in the next turn of the loop, and would complain if the broker stopped while it waits.
+    """
+    result: asyncio.Future[T] | None = None
+
+    def go_on(_: object = None) -> None:
+        try:
+            awaited: asyncio.Future[Any] = work.send(None)
+        except StopIteration as end:
+            outcome.append(end.value)
+            if result is not None:
+                result.set_result(end.value)
+        except Exception as error:
+            if result is None:
+                raise
+            result.set_exception(error)
+        else:
+            awaited.add_done_callback(go_on)
+
+    outcome: list[T] = []
+    go_on()
+    if outcome:
+        return outcome[0]
+    result = loop.create_future()
+    return result
 
 
 def respond_later(

@@ -21,16 +21,20 @@ class ProducerIdManager:
     """The producer ids of one broker. Used on the event loop's thread."""
 
     def __init__(
-        self, allocate: Callable[[], Coroutine[Any, Any, range]], start: Callable[[Coroutine[Any, Any, None]], object]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        allocate: Callable[[], Coroutine[Any, Any, range]],
+        start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         """`allocate` returns ids that were never used before, or raises KafkaError. `start` runs a coroutine beside
         the caller."""
+        self._loop = loop
         self._allocate = allocate
         self._start = start
         self._ids = range(0)
         self._next_ids = range(0)
-        self._lock = asyncio.Lock()
-        self._is_fetching = False
+        self._allocation: asyncio.Future[KafkaError | None] | None = None
+        """The request for a block that is under way; its result is the error."""
 
     @property
     def is_empty(self) -> bool:
@@ -38,18 +42,29 @@ class ProducerIdManager:
         return not self._ids and not self._next_ids
 
     async def wait(self) -> None:
-        """Waits until there are ids. Raises the controller's KafkaError."""
-        async with self._lock:
-            if not self._next_ids:
+        """Waits for a block of ids. Raises the controller's KafkaError."""
+        allocation = self._allocation
+        if allocation is not None:
+            error = await allocation
+        else:
+            allocation = self._allocation = self._loop.create_future()
+            error = None
+            try:
                 self._next_ids = await self._allocate()
+            except KafkaError as failure:
+                error = failure
+            finally:
+                self._allocation = None
+                allocation.set_result(error)
+        if error is not None:
+            raise error
 
     def next(self) -> ProducerId:
         """Returns a producer id that was never used before. Raises CoordinatorLoadInProgress if there is none now:
         clients ask again."""
         if not self._ids:
             self._ids, self._next_ids = self._next_ids, self._ids
-        if len(self._ids) <= PREFETCH_BELOW and not self._next_ids and not self._is_fetching:
-            self._is_fetching = True
+        if len(self._ids) <= PREFETCH_BELOW and not self._next_ids and self._allocation is None:
             self._start(self._prefetch())
         if not self._ids:
             raise CoordinatorLoadInProgress("the controller has not allocated producer ids yet")
@@ -59,4 +74,3 @@ class ProducerIdManager:
     async def _prefetch(self) -> None:
         with contextlib.suppress(KafkaError):  # a later call tries again
             await self.wait()
-        self._is_fetching = False

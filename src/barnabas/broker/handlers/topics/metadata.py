@@ -3,11 +3,12 @@
 Where we differ: an auto-created topic is there, with its leader, in the answer to the very request that created it.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from uuid import UUID
 
-from barnabas.broker.requests.late_responses import respond_later
+from barnabas.broker.requests.late_responses import respond_later, run_handler
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import LazySequence, response_head
 from barnabas.broker.services import BrokerServices
@@ -49,8 +50,11 @@ def handle_frame(
     if (version < 4 or request.allow_auto_topic_creation) and broker.config.auto_create_topics_enable:
         missing = _missing(broker, request)
         if missing:
-            created = broker.loop.create_task(broker.auto_create_topics(missing))
-            return respond_later(broker, context, created, partial(_response, broker, request, context), alone=True)
+            failed = run_handler(broker.loop, broker.auto_create_topics(missing))
+            respond = partial(_response, broker, request, context)
+            if isinstance(failed, asyncio.Future):
+                return respond_later(broker, context, failed, respond, alone=True)
+            return respond(failed)
     return _response(broker, request, context, {})
 
 
