@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from barnabas.broker import server
+from barnabas.controller.controller import Controller
 from barnabas.errors import error_for
 from barnabas.protocol.apis import ApiKey, is_flexible, message_classes, response_header_version
 from barnabas.protocol.codec import decode, encode
@@ -110,8 +111,13 @@ def on_loop(broker: Broker, function: Callable[[], Any]) -> Any:
     return broker._on_loop(function)
 
 
+def on_controller(broker: Broker, action: Callable[[Controller], Any]) -> Any:
+    """Has the controller of a test's broker run an action."""
+    return broker._on_controller(action)
+
+
 def server_of(broker: Broker) -> server.Broker:
-    """Returns the server that a test's broker runs. This and `on_loop` are the only doors into it for tests."""
+    """Returns the server of a test's broker. This, `on_loop` and `on_controller` are the only doors for tests."""
     return broker._running()
 
 

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from barnabas.controller.controller import Controller
-from barnabas.errors import RequestTimedOut
+from barnabas.errors import KafkaError, RequestTimedOut
 
 __all__ = ["ControllerThread"]
 
@@ -47,7 +47,11 @@ class ControllerThread:
             return action(self._controller)
         if self._calls >= CALLS_MAX:
             raise RequestTimedOut(f"{CALLS_MAX} requests wait for the controller: the registry is slow or locked")
-        return await self._submit(action)
+        results: list[T] = []
+        error = await self._submit(lambda controller: _error_of(action, controller, results))
+        if error is not None:
+            raise error
+        return results[0]
 
     def heartbeat(self) -> None:
         """Has the controller renew the registration and load changes. Does nothing while the heartbeat before it waits:
@@ -87,3 +91,13 @@ class ControllerThread:
     def shutdown(self) -> None:
         """Waits for the calls under way. No method may be called afterwards."""
         self._executor.shutdown(wait=True)
+
+
+def _error_of(action: Callable[[Controller], T], controller: Controller, results: list[T]) -> KafkaError | None:
+    """Appends the result of an action, or returns its error: a future with an exception that nobody takes, because the
+    broker stops meanwhile, would be logged as a bug."""
+    try:
+        results.append(action(controller))
+    except KafkaError as error:
+        return error
+    return None

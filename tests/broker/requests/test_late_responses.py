@@ -1,10 +1,12 @@
 """Requests that are sent before the response to one that waits for the controller."""
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 
-from barnabas.errors import UnknownTopicOrPartition
+from barnabas.broker.requests.late_responses import run_handler
+from barnabas.errors import NotController, UnknownTopicOrPartition
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -35,3 +37,37 @@ def test_a_request_finds_what_the_one_before_has_created(wire: Wire) -> None:
         assert wire.receive().topics[0].partitions[0].error_code == 0
         assert wire.receive().responses[0].error_code == 0
         assert wire.receive().topics[0].partitions[0].error_code == UnknownTopicOrPartition.code
+
+
+def test_a_handler_runs_at_once_up_to_its_first_wait() -> None:
+    loop = asyncio.new_event_loop()
+    first, second = loop.create_future(), loop.create_future()
+    steps = []
+
+    async def handler(name: str) -> str:
+        steps.append(f"{name} begins")
+        steps.append(f"{name} {await first}")
+        return f"{name} {await second}"
+
+    async def at_once() -> str:
+        return "at once"
+
+    async def refused() -> str:
+        await first
+        raise NotController("no")
+
+    assert run_handler(loop, at_once()) == "at once"
+    waiting = [run_handler(loop, handler(name)) for name in "ab"]  # both wait for the same futures
+    failing = run_handler(loop, refused())
+    assert steps == ["a begins", "b begins"]
+    first.set_result(1)
+    second.set_result(2)
+    assert isinstance(failing, asyncio.Future)
+    with pytest.raises(NotController):
+        loop.run_until_complete(failing)
+    assert [loop.run_until_complete(future) for future in waiting if isinstance(future, asyncio.Future)] == [
+        "a 2",
+        "b 2",
+    ]
+    assert steps == ["a begins", "b begins", "a 1", "b 1"]
+    loop.close()

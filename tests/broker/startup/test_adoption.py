@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from barnabas import Admin, Consumer
+from barnabas.controller.controller import Controller
 from barnabas.errors import UsageError
 from barnabas.log.directories.checkpoints import write_partition_metadata
 from barnabas.log.kraft_metadata import read_kraft_metadata
@@ -18,7 +19,7 @@ from barnabas.testing import Broker
 from barnabas.types import TopicPartition
 from broker.kafka_data import METADATA
 from broker.kafka_data import data as data
-from broker.wire import on_loop, server_of
+from broker.wire import on_controller, on_loop, server_of
 
 COMMITTED = {("flights", 0): 4, ("flights", 1): 7}
 
@@ -58,7 +59,7 @@ def test_a_directory_of_kafkas_is_taken_over(data: Path, clean: bool, caplog: py
         assert image.topic_config("__consumer_offsets")["cleanup.policy"] == "compact"
         assert image.broker_config("") == {"min.insync.replicas": "1"}
         assert {partition.leader_epoch for partition in image.topics["flights"].partitions} == {3}, "Kafka had led in 2"
-        assert on_loop(broker, server_of(broker).controller.next_producer_id) == 2000, "1001 were asked for"
+        assert on_controller(broker, Controller.allocate_producer_ids)[0] == 2000, "1001 were asked for"
     assert {path.name: path.read_bytes() for path in (data / METADATA).iterdir()} == before
     (line,) = [message for message in caplog.messages if "no registry" in message]
     assert "took over 5 topics with 10 partitions" in line
@@ -116,7 +117,7 @@ def test_without_settings_nothing_is_removed(data: Path, caplog: pytest.LogCaptu
         image = server_of(broker).image
         assert image.topic_config("flights") == {"retention.ms": "-1", "retention.bytes": "-1"}
         assert image.topic_config("__consumer_offsets") == {"cleanup.policy": "compact"}
-        assert on_loop(broker, server_of(broker).controller.next_producer_id) >= 1_000_000
+        assert on_controller(broker, Controller.allocate_producer_ids)[0] >= 1_000_000
     (line,) = [message for message in caplog.messages if "no registry" in message]
     assert "retention is off until retention.ms is set: flights, plain, ports" in line
 
@@ -146,7 +147,7 @@ def test_producer_ids_that_a_client_made_up_leave_ids_for_others(tmp_path: Path)
     for path in tmp_path.glob("registry.db*"):
         path.unlink()
     with Broker(data_dir=tmp_path) as broker:
-        assert 4321 < on_loop(broker, server_of(broker).controller.next_producer_id) < 2**40
+        assert 4321 < on_controller(broker, Controller.allocate_producer_ids)[0] < 2**40
 
 
 def test_a_start_that_died_before_the_registry_was_written_is_made_up_for(data: Path) -> None:

@@ -34,6 +34,7 @@ def run_handler(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -
                 raise
             result.set_exception(error)
         else:
+            awaited._asyncio_future_blocking = False  # as a task does: others may await the same future
             awaited.add_done_callback(go_on)
 
     outcome: list[T] = []

@@ -33,7 +33,7 @@ class ProducerIdManager:
         self._start = start
         self._ids = range(0)
         self._next_ids = range(0)
-        self._allocation: asyncio.Future[KafkaError | None] | None = None
+        self._allocation: asyncio.Future[Exception | None] | None = None
         """The request for a block that is under way; its result is the error."""
 
     @property
@@ -51,11 +51,10 @@ class ProducerIdManager:
             error = None
             try:
                 self._next_ids = await self._allocate()
-            except KafkaError as failure:
+            except Exception as failure:
                 error = failure
-            finally:
-                self._allocation = None
-                allocation.set_result(error)
+            self._allocation = None
+            allocation.set_result(error)
         if error is not None:
             raise error
 

@@ -3,6 +3,7 @@
 import pytest
 
 from barnabas.broker.server import Broker
+from barnabas.controller.controller import Controller
 from barnabas.errors import InvalidRequest, NotController, UnknownTopicOrPartition
 from barnabas.protocol.apis import ApiKey
 from broker.admin_rig import versions
@@ -29,8 +30,8 @@ def test_every_resource_fails_where_another_broker_decides(broker: Broker, monke
     def refuse(*_: object, **__: object) -> None:
         raise NotController("broker 2 is the controller")
 
-    monkeypatch.setattr(broker.controller, "alter_configs", refuse)
-    monkeypatch.setattr(broker.controller, "incremental_alter_configs", refuse)
+    monkeypatch.setattr(Controller, "alter_configs", refuse)
+    monkeypatch.setattr(Controller, "incremental_alter_configs", refuse)
     assert replace(broker, TOPIC, "a", segment_ms="5") == NotController.code
     assert (
         change(broker, (TOPIC, "a", []), (TOPIC, "b", [])) == [(NotController.code, "broker 2 is the controller")] * 2

@@ -1,7 +1,7 @@
 """Group handlers on a coordinator with a virtual clock, through encode and decode."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from barnabas.broker.handlers import HANDLER_MODULES
+from barnabas.connection.flow import result_of
 from barnabas.protocol.apis import ApiKey, message_classes
 from barnabas.protocol.codec import decode, encode
 from coordinator.group_rig import SUBSCRIPTION, Rig
@@ -31,13 +32,18 @@ class World:
             topics=self.topics, topic_by_id=lambda wanted: orders if wanted == ORDERS_ID else None
         )
         self.groups = self.rig.groups
-        self.controller = SimpleNamespace(ensure_internal_topic=self.ensure_internal_topic)
+        self.controller = self
+
+    async def call(self, action: Callable[[Any], Any]) -> Any:
+        return action(self)
 
     def ensure_internal_topic(self, name: str) -> Any:
         assert name == "__consumer_offsets"
         if "__consumer_offsets" not in self.topics:
             self.created.append("__consumer_offsets")
-            self.topics["__consumer_offsets"] = SimpleNamespace(partitions=[SimpleNamespace(leader=3)] * 5)
+            self.topics["__consumer_offsets"] = SimpleNamespace(
+                name="__consumer_offsets", partitions=[SimpleNamespace(leader=3)] * 5
+            )
         return self.topics["__consumer_offsets"]
 
     def advertised_brokers(self, connection: Any) -> list[tuple[int, str, int, str | None]]:
@@ -49,6 +55,8 @@ class World:
         connection = SimpleNamespace(client_software="", peer_host="10.1.2.3", local_host="127.0.0.1", local_port=9092)
         context = SimpleNamespace(api_key=api, api_version=version, client_id=client, connection=connection)
         answer = import_module(HANDLER_MODULES[api.name.lower()]).handle(self, request, context)
+        if isinstance(answer, Coroutine):
+            answer = result_of(answer)
         if isinstance(answer, asyncio.Future):
             self.rig.advance(0.01)
             answer = answer.result()

@@ -29,12 +29,14 @@ class TestFindCoordinator:
         assert world.created == []
 
     def test_the_topic_cannot_be_created(self, world: World) -> None:
-        world.controller.ensure_internal_topic = lambda name: errors.PolicyViolation("no more topics")
+        world.ensure_internal_topic = lambda name: errors.PolicyViolation("no more topics")  # type: ignore[method-assign]
         found = world.ask(ApiKey.FIND_COORDINATOR, 4, coordinator_keys=["x"]).coordinators[0]
         assert found.error_code == errors.CoordinatorNotAvailable.code
         assert "no more topics" in found.error_message
 
     def test_no_live_leader(self, world: World) -> None:
-        world.topics["__consumer_offsets"] = SimpleNamespace(partitions=[SimpleNamespace(leader=-1)] * 5)
+        world.topics["__consumer_offsets"] = SimpleNamespace(
+            name="__consumer_offsets", partitions=[SimpleNamespace(leader=-1)] * 5
+        )
         found = world.ask(ApiKey.FIND_COORDINATOR, 4, coordinator_keys=["x"])
         assert found.coordinators[0].error_code == errors.CoordinatorNotAvailable.code
