@@ -127,6 +127,24 @@ class TestFollower:
         log.append_as_follower(batch.payload)
         assert rig.send(log, 7, 0, 2).duplicate
 
+    def test_batches_of_a_later_epoch_than_the_fetch_are_left_out(self, rig) -> None:
+        log = rig.log()
+        data = self.batches(rig, 0, epoch=4) + self.batches(rig, 2, epoch=6) + self.batches(rig, 4, epoch=5)
+        assert log.append_as_follower(data, 5).last_offset == 1
+        assert log.append_as_follower(data[len(self.batches(rig, 0)) :]).last_offset == 5
+
+    @pytest.mark.parametrize("leads_again", [False, True])
+    def test_every_batch_is_found_whoever_led_when_it_was_written(self, rig, leads_again: bool) -> None:
+        log = rig.log()
+        rig.append(log, 2)
+        rig.append(log, 2)
+        log.append_as_follower(self.batches(rig, 4, 6))
+        if leads_again:
+            rig.append(log, 2)
+        for offset in range(log.log_end_offset):
+            read = log.read(offset, 1, upper_bound=log.log_end_offset, min_one_message=True)
+            assert read_header(read.file_slice.read()).base_offset == offset - offset % 2
+
 
 class TestRead:
     def test_reads_start_at_the_batch_that_holds_the_offset(self, rig, offsets_in) -> None:
@@ -226,6 +244,13 @@ class TestTruncate:
         assert log.log_end_offset == 31
         assert log.high_watermark == 31
         assert log.truncate_to(31) is False
+
+    def test_an_epoch_that_began_at_the_end_without_a_record_goes_with_a_truncation_to_the_end(self, rig) -> None:
+        log = rig.log()
+        rig.append(log, 2, epoch=3)
+        log.leader_epochs.assign(5, 2)
+        assert log.truncate_to(2) is False
+        assert log.leader_epochs.entries == [(3, 0)]
 
     def test_below_the_first_segment_all_goes(self, rig) -> None:
         log = rig.log()

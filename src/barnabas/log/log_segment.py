@@ -260,6 +260,9 @@ class LogSegment:
     def append_run(self, data: memoryview, batches: Sequence[WrittenBatch]) -> None:
         """Appends several batches that have their offsets already, with one write."""
         self._write((data,), len(data), self.size)
+        # the latest positions are those of a leader: with a gap in them, `locate` would skip these batches
+        self._ring_last_offsets.clear()
+        self._ring_positions.clear()
         for batch in batches:
             self.note_batch(self.size, batch)
             self.size += batch.size

@@ -281,12 +281,16 @@ class UnifiedLog:
         """Removes a guard because the transaction coordinator has refused the transaction for good."""
         self.producers.guards.refuse(producer_id, guard)
 
-    def append_as_follower(self, records: Buffer) -> AppendInfo:
+    def append_as_follower(self, records: Buffer, leader_epoch: LeaderEpoch | None = None) -> AppendInfo:
         """Writes batches of the leader with their offsets and leader epochs, except for a torn one at the end.
 
-        Raises UnexpectedAppendOffset, CorruptMessage, KafkaStorageError.
+        Stops before a batch of a later epoch than `leader_epoch`. Raises UnexpectedAppendOffset, CorruptMessage,
+        KafkaStorageError.
         """
         batches = validate_replicated(records)
+        if leader_epoch is not None:
+            later = (i for i, (header, _) in enumerate(batches) if header.partition_leader_epoch > leader_epoch)
+            del batches[next(later, len(batches)) :]
         end = self.offsets.log_end_offset
         if not batches:
             return AppendInfo(end, Offset(end - 1), NO_TIMESTAMP, self.offsets.log_start_offset, False)
@@ -597,6 +601,8 @@ class UnifiedLog:
         A batch that contains `offset` is removed whole: `[10,10][11,30][31,100]` truncated to 31 or 35 ends at 31.
         """
         if offset >= self.offsets.log_end_offset:
+            # A leader epoch that began at the end without a record is none that the next leader knows.
+            self.leader_epochs.truncate_from_end(self.offsets.log_end_offset)
             return False
         if offset < self._segments[0].base_offset:
             self.truncate_fully_and_start_at(offset)
