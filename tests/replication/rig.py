@@ -1,4 +1,4 @@
-"""A batch to append, and a watcher of a partition."""
+"""A batch to append, a clock that is set by hand, and a watcher of a partition."""
 
 from barnabas.records.batch import read_header
 from barnabas.records.builder import build_batch
@@ -11,6 +11,19 @@ def validated_batch(value: bytes = b"x") -> ValidatedBatch:
     batch = build_batch([Record(0, 1_700_000_000_000, None, value, ())])
     header = read_header(batch)
     return ValidatedBatch(header, batch, header.max_timestamp, 0, 1)
+
+
+class HandClock:
+    """Time moves when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall_ms(self) -> int:
+        return 1_700_000_000_000 + int(self.now * 1000)
 
 
 class Watcher:

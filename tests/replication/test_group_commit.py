@@ -14,6 +14,7 @@ from barnabas.replication.group_commit import GroupCommit
 class FakeTask:
     def __init__(self, log: "FakeLog") -> None:
         self.log = log
+        self.up_to = log.log_end_offset
 
     def run(self) -> None:
         self.log.synced += 1
@@ -26,19 +27,21 @@ class FakeTask:
         if self.log.overtaken:
             self.log.overtaken -= 1
             return False
+        self.log.recovery_point = self.up_to
         return True
 
 
 class FakeLog:
     def __init__(self) -> None:
         self.log_end_offset = 5
+        self.recovery_point = -1
         self.prepare_fails = self.complete_fails = False
         self.overtaken = 0
         """So many flushes find other segments in the log than they synced."""
         self.run_raises: Exception | None = None
         self.synced = 0
 
-    def prepare_flush(self, up_to: int) -> FakeTask:
+    def prepare_flush(self) -> FakeTask:
         if self.prepare_fails:
             raise KafkaStorageError("too many open files")
         return FakeTask(self)
@@ -49,12 +52,12 @@ class FakePartition:
 
     def __init__(self) -> None:
         self.log = FakeLog()
-        self.is_leader = True
+        self.is_retired = False
         self.durable = -1
         self.error: KafkaStorageError | None = None
 
-    def flushed(self, end_offset: int) -> None:
-        self.durable = end_offset
+    def flushed(self) -> None:
+        self.durable = self.log.recovery_point
 
     def flush_failed(self, error: KafkaStorageError) -> None:
         self.error = error
@@ -117,7 +120,7 @@ def test_a_bug_in_the_thread_is_no_commit() -> None:
 def test_a_deleted_partition_is_not_opened_again() -> None:
     def scenario(commit: GroupCommit, first: FakePartition, second: FakePartition) -> None:
         commit(first)  # type: ignore[arg-type]
-        first.is_leader = False
+        first.is_retired = True
         commit(second)  # type: ignore[arg-type]
 
     first, _ = commits(scenario)

@@ -12,10 +12,11 @@ from barnabas.errors import (
     UnknownTopicOrPartition,
 )
 from barnabas.log.log_manager import LogManager
-from barnabas.metadata.image import MetadataImage, PartitionImage, TopicImage
+from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from barnabas.replication.replica import FollowerFetch, FollowerRead
 from barnabas.replication.replica_manager import ReplicaManager
 from barnabas.types import TopicPartition
-from replication.rig import Watcher, validated_batch
+from replication.rig import HandClock, Watcher, validated_batch
 
 ME, OTHER = 1, 2
 TOPIC_ID = uuid.UUID(int=7)
@@ -125,3 +126,36 @@ def test_changed_settings_reach_the_partitions(cluster: Cluster) -> None:
     cluster.manager.config_changed(["t", "not-there"])
     assert cluster.manager.leader_of("t", 0).append_policy.max_message_bytes == 5
     assert cluster.manager.leader_of("u", 0).append_policy.max_message_bytes != 5
+
+
+def test_changes_of_isrs_name_the_brokers_of_the_image(cluster: Cluster, clock: HandClock) -> None:
+    cluster.topic("t", ME, OTHER, ME)
+    cluster.topic("u", ME, topic_id=2)
+    for name in ("t", "u"):
+        topic = cluster.topics[name]
+        in_sync = tuple(partition._replace(isr=(ME, OTHER)) for partition in topic.partitions)
+        cluster.topics[name] = topic._replace(partitions=in_sync)
+    brokers = {ME: BrokerImage(ME, 5, ()), OTHER: BrokerImage(OTHER, 6, ())}
+    cluster.manager.apply(MetadataImage(topics=dict(cluster.topics), brokers=brokers))
+    assert cluster.manager.isr_changes(clock.now + 30) == []
+    changes = cluster.manager.isr_changes(clock.now + 30.1)
+    assert sorted(str(change.topic_partition) for change in changes) == ["t-0", "t-2", "u-0"]
+    assert all(change.new_isr == ((ME, 5),) for change in changes)
+
+
+def test_only_a_live_broker_joins_an_isr(cluster: Cluster, clock: HandClock) -> None:
+    cluster.topic("t", ME)
+    brokers = {ME: BrokerImage(ME, 5, ()), OTHER: BrokerImage(OTHER, 6, (), fenced=True)}
+    cluster.manager.apply(MetadataImage(topics=dict(cluster.topics), brokers=brokers))
+    partition = cluster.manager.leader_of("t", 0)
+
+    def fetch() -> FollowerRead:
+        position = FollowerFetch(0, 0, -1, 0)
+        return partition.fetch_from_follower(OTHER, 6, position, max_bytes=1, min_one_message=True, now=clock.now)
+
+    assert fetch().isr_change is None
+    live = MetadataImage(topics=dict(cluster.topics), brokers=brokers | {OTHER: BrokerImage(OTHER, 6, ())})
+    cluster.manager.apply(live)
+    change = fetch().isr_change
+    assert change is not None
+    assert change.new_isr == ((ME, 5), (OTHER, 6))

@@ -125,7 +125,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
         _topic("min.compaction.lag.ms", _LONG, 0, at_least(0), ("log.cleaner.min.compaction.lag.ms",),
                "A record is not compacted before it is this old."),
         _topic("min.insync.replicas", _INT, 1, at_least(1), ("min.insync.replicas",),
-               "In-sync replicas that acks=all needs; with fewer, NOT_ENOUGH_REPLICAS."),
+               "In-sync replicas that acks=all needs, at most as many as there are replicas; with fewer, NOT_ENOUGH_REPLICAS."),
         _topic("preallocate", _BOOLEAN, False, None, ("log.preallocate",),
                "Whether a new segment file is allocated at full size."),
         _topic("remote.log.copy.disable", _BOOLEAN, False, None, (),

@@ -1,5 +1,8 @@
 """Shares one fsync among the appends of many requests (durability=fsync), which are acknowledged when it is done.
 
+At a leader these are the appends of producers. At a follower they are those of its fetcher, which tells the leader of
+them when they are on the disk.
+
 While one round of fsyncs runs in its thread, new appends gather for the next round: the slower the disk, the larger the
 groups.
 """
@@ -11,11 +14,10 @@ from concurrent.futures import Executor
 from barnabas.errors import KafkaStorageError
 from barnabas.log.flush import FlushTask
 from barnabas.replication.partition import Partition
-from barnabas.types import Offset
 
 __all__ = ["GroupCommit"]
 
-Round = list[tuple[Partition, Offset, FlushTask]]
+Round = list[tuple[Partition, FlushTask]]
 
 
 class GroupCommit:
@@ -39,25 +41,24 @@ class GroupCommit:
         dirty, self._dirty = self._dirty, set()
         round_: Round = []
         for partition in dirty:
-            if not partition.is_leader:
-                continue  # resigned or deleted meanwhile: its files are not ours to open any more
-            end_offset = partition.log.log_end_offset
+            if partition.is_retired:
+                continue  # deleted meanwhile: its files are not ours to open any more
             try:
-                task = partition.log.prepare_flush(end_offset)
+                task = partition.log.prepare_flush()
             except KafkaStorageError as error:
                 self._failed(partition, error)
                 continue
             if task is None:
-                partition.flushed(end_offset)
+                partition.flushed()
             else:
-                round_.append((partition, end_offset, task))
+                round_.append((partition, task))
         if round_:
             self._running = True
             future = self._loop.run_in_executor(self._executor, _sync, round_)
             future.add_done_callback(lambda done: self._end_round(round_, done.exception()))
 
     def _end_round(self, round_: Round, bug: BaseException | None) -> None:
-        for partition, end_offset, task in round_:
+        for partition, task in round_:
             try:
                 if bug is not None:
                     raise KafkaStorageError(f"{partition.topic_partition}: not synced: {bug!r}")
@@ -66,7 +67,7 @@ class GroupCommit:
                 self._failed(partition, error)
                 continue
             if is_durable:
-                partition.flushed(end_offset)
+                partition.flushed()
             else:
                 self._dirty.add(partition)
         self._begin_round()
@@ -79,5 +80,5 @@ class GroupCommit:
 
 def _sync(round_: Round) -> None:
     """Runs the flushes in the thread."""
-    for _, _, task in round_:
+    for _, task in round_:
         task.run()

@@ -1,30 +1,55 @@
 """A replica of a partition: its leader, leader epoch, in-sync replicas and high watermark.
 
+The leader's log end offset tells what it has, the high watermark what all in-sync replicas have. A follower's fetch at
+an offset says that the follower has all records below. So the leader's high watermark moves with the fetch after the
+one that brought the records, and the follower's with the answer to that one.
+
 No function here awaits: a condition that is checked on its first line still holds on its last, and requests for one
-partition cannot interleave. Source: Kafka's replication design; KIP-101 (leader epochs).
+partition cannot interleave. Times are seconds of `Clock.monotonic`. Source: Kafka's replication design; KIP-101 (leader
+epochs), KIP-497 (ISR changes), KIP-966 (no progress below min.insync.replicas).
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 from uuid import UUID
 
 from barnabas.config.log_config import LogConfig
 from barnabas.errors import (
     FencedLeaderEpoch,
+    IneligibleReplica,
+    InvalidRequest,
+    InvalidUpdateVersion,
+    KafkaError,
     KafkaStorageError,
+    NewLeaderElected,
     NotEnoughReplicas,
     NotLeaderOrFollower,
     OffsetOutOfRange,
+    OperationNotAttempted,
     UnknownLeaderEpoch,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
 )
 from barnabas.log.log_offsets import AppendInfo, LogRead
 from barnabas.log.producers.verification_guards import VerificationGuard
 from barnabas.log.unified_log import UnifiedLog
+from barnabas.records.batch import Buffer
 from barnabas.records.file_slice import FileSlice
 from barnabas.records.validation import AppendPolicy, ValidatedBatch
+from barnabas.replication import follower
+from barnabas.replication.leader_state import BrokerEpochs, LeaderState
+from barnabas.replication.replica import FollowerFetch, FollowerRead, IsrChange
 from barnabas.types import NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset, ProducerId, TopicPartition
 
 __all__ = ["Partition", "Watcher"]
+
+_NOT_MADE: Final = (IneligibleReplica, OperationNotAttempted)
+"""By these errors the controller says that the partition epoch is the current one and that the change was not made."""
+_OVERTAKEN: Final = (
+    *(FencedLeaderEpoch, InvalidRequest, InvalidUpdateVersion, NewLeaderElected),
+    *(UnknownTopicId, UnknownTopicOrPartition),
+)
+"""By these errors the controller says that it knows newer metadata, which may contain the change."""
 
 
 class Watcher(Protocol):
@@ -37,12 +62,19 @@ class Partition:
     """The replica of a partition on this broker."""
 
     __slots__ = (
+        "_broker_epochs",
+        "_commits_alone",
         "_flush_behind",
+        "_is_alone",
+        "_lag_time_max_s",
+        "_leader_state",
+        "_min_in_sync_replicas",
         "append_policy",
         "epoch_start_offset",
         "flush_error",
-        "in_sync_replicas",
         "is_leader",
+        "is_retired",
+        "is_under_min_isr",
         "leader_epoch",
         "leader_id",
         "log",
@@ -59,23 +91,36 @@ class Partition:
         topic_id: UUID,
         log: UnifiedLog,
         *,
+        broker_epochs: BrokerEpochs = lambda _: None,
+        replica_lag_time_max_ms: int = 30_000,
         flush_behind: Callable[["Partition"], None] | None = None,
     ) -> None:
-        """`flush_behind` is given with durability=fsync. It is called after each append, and calls `flushed` when the
-        records are on the disk."""
+        """`broker_epochs` knows the live brokers. `flush_behind` is given with durability=fsync: it is called after
+        each append, and calls `flushed` when the records are on the disk."""
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
         self.is_leader = False
+        self.is_retired = False
+        """Whether the replica is deleted. Its files must not be opened any more."""
         self.leader_id = BrokerId(-1)
         self.leader_epoch = NO_LEADER_EPOCH
         self.epoch_start_offset = Offset(0)
         """The log end offset at the election. The leader does not know yet which records below it are committed."""
         self.partition_epoch = -1
         self.replicas: tuple[BrokerId, ...] = ()
-        self.in_sync_replicas: tuple[BrokerId, ...] = ()
+        self.is_under_min_isr = False
+        """Whether this leader's ISR has fewer members than it needs for acks=all and for its high watermark to move."""
         self.watchers: set[Watcher] = set()
         self.append_policy = policy_of(log.config)
+        self._broker_epochs = broker_epochs
+        self._lag_time_max_s = replica_lag_time_max_ms / 1000
+        self._leader_state: LeaderState | None = None
+        self._min_in_sync_replicas = 1
+        self._is_alone = False
+        """Whether this leader is the only replica: then an append is committed at once."""
+        self._commits_alone = False
+        """Whether this leader is the only member of the ISR: otherwise no append can move the high watermark."""
         self._flush_behind = flush_behind
         self.flush_error: KafkaStorageError | None = None
         """The error because of which the last append cannot be committed (durability=fsync)."""
@@ -84,6 +129,10 @@ class Partition:
         """Applies the topic's settings."""
         self.log.config = config
         self.append_policy = policy_of(config)
+        self._isr_changed()
+        self._wake()
+
+    # --- roles ------------------------------------------------------------------------------------------------------
 
     def become(
         self,
@@ -95,25 +144,48 @@ class Partition:
         replicas: Sequence[BrokerId],
         in_sync_replicas: Sequence[BrokerId],
     ) -> None:
-        """Takes the role that the metadata gives this replica. Ignores older leader epochs."""
-        if leader_epoch < self.leader_epoch:
+        """Takes the role that the metadata gives this replica. Ignores older metadata. A new follower keeps its records
+        until the leader's answers show which ones the leader lacks."""
+        known, epochs = (self.leader_epoch, self.partition_epoch), (leader_epoch, partition_epoch)
+        if epochs < known:
             return
-        self.partition_epoch = partition_epoch
         self.replicas = tuple(replicas)
-        self.in_sync_replicas = tuple(in_sync_replicas)
+        self.partition_epoch = partition_epoch
         self.leader_id = leader_id
-        if leader_epoch != self.leader_epoch:
-            self.epoch_start_offset = self.log.log_end_offset
-        self.leader_epoch = leader_epoch
         self.is_leader = leader_id == broker_id
-        if self.is_leader:
-            if self._flush_behind is not None:
-                self._flush_behind(self)
-            else:
-                self._maybe_advance_high_watermark(self.log.log_end_offset)
+        if leader_epoch != self.leader_epoch:
+            self.leader_epoch = leader_epoch
+            self.epoch_start_offset = self.log.log_end_offset
+            # Followers have to fetch in this epoch before their offsets count: they may have truncated their logs.
+            self._leader_state = None
+        if not self.is_leader:
+            self._leader_state = None
+        else:
+            state = self._leader_state
+            if state is None:
+                state = self._leader_state = LeaderState(broker_id, self._broker_epochs, self._lag_time_max_s)
+            state.assign(replicas, in_sync_replicas, self.log.clock.monotonic())
+            if epochs > known:  # the metadata of an accepted change of the ISR may come after the next proposal
+                state.commit(in_sync_replicas)
+        self._isr_changed()
+        if self._flush_behind is not None and (self.is_leader or self.log.recovery_point < self.log.log_end_offset):
+            self._flush_behind(self)
         self._wake()
 
-    # --- the leader's side ------------------------------------------------------------------------------------------
+    @property
+    def in_sync_replicas(self) -> tuple[BrokerId, ...]:
+        """The ISR that the controller has accepted last, if this broker leads."""
+        return self._leader_state.in_sync_replicas if self._leader_state is not None else ()
+
+    def retire(self) -> None:
+        """Resigns the leadership, because the replica is deleted, and wakes the delayed operations."""
+        self.is_leader = False
+        self.is_retired = True
+        self._leader_state = None
+        self._isr_changed()
+        self._wake()
+
+    # --- appends and the high watermark -----------------------------------------------------------------------------
 
     def append_as_leader(
         self,
@@ -128,48 +200,267 @@ class Partition:
         `UnifiedLog.append_as_leader`."""
         if not self.is_leader:
             raise NotLeaderOrFollower(f"broker does not lead {self.topic_partition}")
-        log = self.log
-        if required_acks == -1 and len(self.in_sync_replicas) < log.config.min_insync_replicas:
+        if required_acks == -1 and self.is_under_min_isr:
             raise NotEnoughReplicas(
                 f"{self.topic_partition} has {len(self.in_sync_replicas)} in-sync replicas, "
-                f"min.insync.replicas asks for {log.config.min_insync_replicas}"
+                f"min.insync.replicas asks for {self._min_in_sync_replicas}"
             )
+        log = self.log
         info = log.append_as_leader(
             batch, self.leader_epoch, origin=origin, guard=guard, transaction_version=transaction_version
         )
         if self._flush_behind is not None:
             self.flush_error = None
             self._flush_behind(self)
-            return info  # delayed operations wait until the record is on the disk
-        if len(self.in_sync_replicas) == 1:
+            if self._is_alone:
+                return info  # delayed operations wait until the record is on the disk
+        elif self._is_alone:
             log.update_high_watermark(log.log_end_offset)
+        elif self._commits_alone:
+            self._advance_high_watermark(log.clock.monotonic())
         if self.watchers:
             self._wake()
         return info
 
-    def flushed(self, end_offset: Offset) -> None:
-        """Moves the high watermark, because all records below `end_offset` are on the disk."""
-        if self.is_leader:
-            self._maybe_advance_high_watermark(end_offset)
-            self._wake()
+    def _advance_high_watermark(self, now: float) -> bool:
+        """Moves the leader's high watermark to the offset below which every replica that counts has all records."""
+        log, state = self.log, self._leader_state
+        if state is None or self.is_under_min_isr:
+            return False
+        own_end_offset = log.recovery_point if self._flush_behind is not None else log.log_end_offset
+        high_watermark = log.high_watermark
+        if own_end_offset <= high_watermark:
+            return False
+        offset = state.replicated_offset(own_end_offset, log.log_end_offset, now)
+        if offset <= high_watermark:
+            return False
+        log.update_high_watermark(offset)
+        return True
+
+    def flushed(self) -> None:
+        """Called when records have been synced: with durability=fsync only those count as replicated that are on the
+        disk of a replica. So the leader's high watermark can move, or the follower may fetch again."""
+        if self._leader_state is not None:
+            self._advance_high_watermark(self.log.clock.monotonic())
+        self._wake()
 
     def flush_failed(self, error: KafkaStorageError) -> None:
         """Fails the operations that wait for the last append, because the disk has not taken it."""
         self.flush_error = error
         self._wake()
 
-    def _maybe_advance_high_watermark(self, offset: Offset) -> None:
-        if len(self.in_sync_replicas) == 1 and offset > self.log.high_watermark:
-            self.log.update_high_watermark(offset)
-
     def is_committed(self, last_offset: Offset) -> bool:
         """Returns whether every in-sync replica has the record at `last_offset`."""
         return self.log.high_watermark > last_offset
+
+    def is_flushed(self, last_offset: Offset) -> bool:
+        """Returns whether the record at `last_offset` is on this broker's disk."""
+        return self.log.recovery_point > last_offset
+
+    @property
+    def has_enough_replicas(self) -> bool:
+        """Whether a committed record may be acknowledged to a producer with acks=all."""
+        state = self._leader_state
+        return state is not None and len(state.maximal_isr) >= self._min_in_sync_replicas
 
     @property
     def waits_for_commit(self) -> bool:
         """Whether an append is acknowledged only after a sync, even with acks=1."""
         return self._flush_behind is not None
+
+    # --- followers and the ISR, at the leader -----------------------------------------------------------------------
+
+    def fetch_from_follower(
+        self,
+        replica_id: BrokerId,
+        broker_epoch: int,
+        fetch: FollowerFetch,
+        *,
+        max_bytes: int,
+        min_one_message: bool,
+        now: float,
+    ) -> FollowerRead:
+        """Reads for a follower up to the log's end, and notes that the follower has all records below its offset.
+
+        Raises NotLeaderOrFollower, FencedLeaderEpoch, UnknownLeaderEpoch, also for a broker without a replica,
+        OffsetOutOfRange and KafkaStorageError. Then the follower's state stays as it was, and so it does for a
+        diverging leader epoch.
+        """
+        read = self.read_for_follower(replica_id, fetch, max_bytes, min_one_message=min_one_message)
+        if read.diverging_epoch is not None:
+            return read
+        state = self._leader_state
+        assert state is not None
+        replica = state.followers[replica_id]
+        state.check_broker_epoch(replica, broker_epoch)
+        log = self.log
+        before_offset, before_start = replica.log_end_offset, replica.log_start_offset
+        replica.update(fetch, broker_epoch, log.log_end_offset, now)
+        change = None if replica_id in state.maximal_isr else self._next_isr_change(now)
+        has_moved = replica.log_start_offset != before_start
+        if before_offset != replica.log_end_offset or log.high_watermark < log.log_end_offset:
+            has_moved |= self._advance_high_watermark(now)
+        if has_moved and self.watchers:
+            self._wake()
+        return read._replace(high_watermark=log.high_watermark, isr_change=change)
+
+    def read_for_follower(
+        self, replica_id: BrokerId, fetch: FollowerFetch, max_bytes: int, *, min_one_message: bool
+    ) -> FollowerRead:
+        """Reads as `fetch_from_follower` does, but notes nothing: for a Fetch request that is tried again."""
+        self.check_leader(fetch.leader_epoch)
+        state = self._leader_state
+        if state is None or replica_id not in state.followers:
+            error = NotLeaderOrFollower if fetch.leader_epoch < 0 else UnknownLeaderEpoch
+            raise error(f"broker {replica_id} has no replica of {self.topic_partition} that its leader knows of yet")
+        log = self.log
+        high_watermark, log_start_offset = log.high_watermark, log.log_start_offset
+        if fetch.last_fetched_epoch >= 0:
+            diverging = self.diverging_epoch(fetch.last_fetched_epoch, fetch.fetch_offset)
+            if diverging is not None:
+                return FollowerRead(None, high_watermark, log_start_offset, diverging)
+        read = log.read(fetch.fetch_offset, max_bytes, upper_bound=log.log_end_offset, min_one_message=min_one_message)
+        return FollowerRead(read.file_slice, high_watermark, log_start_offset)
+
+    def propose_isr_change(self, now: float) -> IsrChange | None:
+        """Returns the change of the ISR that the controller should make; None if there is none, or one is pending.
+
+        Called periodically: members have to leave because time passes, and the high watermark no longer waits for a
+        replica that was about to join.
+        """
+        change = self._next_isr_change(now)
+        if self._advance_high_watermark(now):
+            self._wake()
+        return change
+
+    def _next_isr_change(self, now: float) -> IsrChange | None:
+        """Begins the change of the ISR that is due, and returns it.
+
+        A replica joins when it has all committed records. Before `epoch_start_offset` the leader does not know which
+        ones are.
+        """
+        state, log = self._leader_state, self.log
+        if state is None:
+            return None
+        join_offset = max(log.high_watermark, self.epoch_start_offset)
+        new_isr = state.next_isr(join_offset, log.log_end_offset, now)
+        if new_isr is None:
+            return None
+        change = IsrChange(self.topic_partition, self.topic_id, self.leader_epoch, self.partition_epoch, new_isr)
+        state.propose(change)
+        self._commits_alone = len(state.maximal_isr) == 1
+        return change
+
+    def isr_change_accepted(
+        self,
+        change: IsrChange,
+        *,
+        leader_epoch: LeaderEpoch,
+        partition_epoch: int,
+        in_sync_replicas: Sequence[BrokerId],
+    ) -> None:
+        """Applies the controller's answer to a proposed change, unless metadata has overtaken it."""
+        state = self._leader_state
+        if state is None or change is not state.pending:
+            return
+        if leader_epoch == self.leader_epoch and partition_epoch >= self.partition_epoch:
+            self.partition_epoch = partition_epoch
+            state.commit(in_sync_replicas)
+            self._isr_changed()
+            self._wake()
+
+    def isr_change_refused(self, change: IsrChange, error: KafkaError) -> bool:
+        """Reacts to the controller's error. Returns whether the caller should send the same change again.
+
+        Where the change may have been made, or metadata is missing here, it stays pending until the metadata comes.
+        """
+        state = self._leader_state
+        if state is None or change is not state.pending:
+            return False
+        if isinstance(error, _NOT_MADE):
+            state.roll_back()
+            self._isr_changed()
+            return False
+        return not isinstance(error, _OVERTAKEN)
+
+    def _isr_changed(self) -> None:
+        """Derives what depends on the ISR, the replicas and the settings, for the appends."""
+        state = self._leader_state
+        self._min_in_sync_replicas = min(self.log.config.min_insync_replicas, len(self.replicas))
+        self._is_alone = state is not None and not state.followers
+        self._commits_alone = state is not None and len(state.maximal_isr) == 1
+        self.is_under_min_isr = state is not None and len(state.in_sync_replicas) < self._min_in_sync_replicas
+        self._advance_high_watermark(self.log.clock.monotonic())
+
+    # --- the follower's side ----------------------------------------------------------------------------------------
+
+    def next_fetch(self) -> FollowerFetch | None:
+        """Returns the follower's next fetch; None while records are not on its disk (durability=fsync).
+
+        A fetch tells the leader that this replica has all records below its offset, so with durability=fsync it waits
+        for the sync of the records before. The watchers are woken then. After a failed sync the first call raises
+        KafkaStorageError, and begins another sync.
+        """
+        log = self.log
+        if self._flush_behind is not None and log.recovery_point < log.log_end_offset:
+            if (error := self.flush_error) is not None:
+                self.flush_error = None
+                self._flush_behind(self)
+                raise error
+            return None
+        return FollowerFetch(log.log_end_offset, self.leader_epoch, log.leader_epochs.latest, log.log_start_offset)
+
+    def append_as_follower(
+        self, fetch: FollowerFetch, records: Buffer, *, high_watermark: Offset, log_start_offset: Offset
+    ) -> AppendInfo | None:
+        """Appends the batches that the leader has sent for `fetch`, and takes over its high watermark and log start.
+
+        Batches of a later leader epoch than the fetch are left out: the broker that sent them has become a follower
+        meanwhile, and its log is another. Returns None, and does nothing, if the response is late. Raises
+        CorruptMessage, KafkaStorageError.
+        """
+        if not self._is_current(fetch):
+            return None
+        log = self.log
+        before = log.high_watermark, log.log_start_offset
+        info = follower.append_batches(log, records, fetch.leader_epoch)
+        log.update_high_watermark(high_watermark)
+        log.advance_log_start(min(log_start_offset, log.log_end_offset))
+        self._log_changed(
+            fetch.fetch_offset != log.log_end_offset or before != (log.high_watermark, log.log_start_offset)
+        )
+        return info
+
+    def truncate_to_diverging_epoch(self, fetch: FollowerFetch, epoch: LeaderEpoch, end_offset: Offset) -> None:
+        """Truncates the log by the leader's answer to `fetch` that the logs diverge. Ignores a late answer."""
+        if self._is_current(fetch):
+            follower.truncate_to_diverging_epoch(self.log, epoch, end_offset)
+            self._log_changed(True)
+
+    def reset_to_leader(self, fetch: FollowerFetch, leader_start_offset: Offset, leader_end_offset: Offset) -> None:
+        """Truncates the log after OFFSET_OUT_OF_RANGE for `fetch`, by the range of the leader's log. Ignores a late
+        answer."""
+        if self._is_current(fetch):
+            follower.reset_to_leader(self.log, leader_start_offset, leader_end_offset)
+            self._log_changed(True)
+
+    def _is_current(self, fetch: FollowerFetch) -> bool:
+        """Returns whether the follower's log still is what it was when it sent this fetch. An answer to any other one
+        could leave a hole in the log, or truncate what is right."""
+        log = self.log
+        return (
+            not self.is_leader
+            and fetch.leader_epoch == self.leader_epoch
+            and fetch.fetch_offset == log.log_end_offset
+            and fetch.last_fetched_epoch == log.leader_epochs.latest
+        )
+
+    def _log_changed(self, has_moved: bool) -> None:
+        if self._flush_behind is not None and self.log.recovery_point < self.log.log_end_offset:
+            self.flush_error = None
+            self._flush_behind(self)
+        if has_moved and self.watchers:
+            self._wake()
 
     # --- readers ----------------------------------------------------------------------------------------------------
 
@@ -197,11 +488,18 @@ class Partition:
         return log.read(offset, max_bytes, upper_bound=bound, min_one_message=min_one_message)
 
     def delete_records(self, before_offset: Offset) -> Offset:
-        """Moves the log start offset, for -1 to the high watermark, and returns it."""
+        """Moves the log start offset, for -1 to the high watermark, and returns the offset that `low_watermark` has to
+        reach. The followers learn of it by their fetches."""
         target = self.log.high_watermark if before_offset == -1 else before_offset
-        start = self.log.delete_records(target)
+        self.log.delete_records(target)
         self._wake()
-        return start
+        return target
+
+    def low_watermark(self) -> Offset:
+        """Returns the lowest log start offset of all live replicas, if this broker leads; -1 while that of one of them
+        is unknown. The records below are deleted everywhere."""
+        state, start = self._leader_state, self.log.log_start_offset
+        return start if state is None else state.low_watermark(start)
 
     def end_of_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
         """Returns the largest leader epoch at or below `epoch` and its end offset; (-1, -1) if that is unknown.
@@ -233,14 +531,11 @@ class Partition:
         epoch, end_offset = self.end_of_epoch(last_fetched_epoch)
         if epoch < 0:
             raise OffsetOutOfRange(f"{self.topic_partition}: nobody here knows where epoch {last_fetched_epoch} ended")
+        if fetch_offset < self.log.log_start_offset:
+            raise OffsetOutOfRange(f"{self.topic_partition} starts at {self.log.log_start_offset}, not {fetch_offset}")
         if epoch == last_fetched_epoch and end_offset >= fetch_offset:
             return None
         return epoch, end_offset
-
-    def retire(self) -> None:
-        """Resigns the leadership, because the replica is deleted, and wakes the delayed operations."""
-        self.is_leader = False
-        self._wake()
 
     def _wake(self) -> None:
         for watcher in tuple(self.watchers):

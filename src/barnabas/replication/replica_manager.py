@@ -9,6 +9,7 @@ from barnabas.errors import KafkaError, KafkaStorageError, NotLeaderOrFollower, 
 from barnabas.log.log_manager import LogManager
 from barnabas.metadata.image import MetadataImage, TopicImage
 from barnabas.replication.partition import Partition
+from barnabas.replication.replica import IsrChange
 from barnabas.types import BrokerId, Offset, TopicPartition
 
 __all__ = ["ReplicaManager"]
@@ -24,6 +25,7 @@ class ReplicaManager:
         log_config_of: Callable[[str], LogConfig],
         log: logging.Logger,
         *,
+        replica_lag_time_max_ms: int = 30_000,
         flush_behind: Callable[[Partition], None] | None = None,
     ) -> None:
         """`log_config_of` returns the settings of a topic by its name. Partition explains `flush_behind`."""
@@ -31,6 +33,7 @@ class ReplicaManager:
         self._log_manager = log_manager
         self._log_config_of = log_config_of
         self._log = log
+        self._replica_lag_time_max_ms = replica_lag_time_max_ms
         self._flush_behind = flush_behind
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._names: dict[UUID, str] = {}
@@ -150,11 +153,28 @@ class ReplicaManager:
             log = None
         if log is None or log.topic_id is None:
             log = self._log_manager.create(topic_partition, topic_id, config)
-        partition = Partition(topic_partition, topic_id, log, flush_behind=self._flush_behind)
+        partition = Partition(
+            topic_partition,
+            topic_id,
+            log,
+            broker_epochs=self._broker_epoch,
+            replica_lag_time_max_ms=self._replica_lag_time_max_ms,
+            flush_behind=self._flush_behind,
+        )
         if log.config is not config:
             partition.set_config(config)
         self._partitions[topic_partition] = partition
         return partition
+
+    def _broker_epoch(self, broker_id: BrokerId) -> int | None:
+        """Returns the epoch of a broker's registration; None if it is fenced or not registered."""
+        broker = self.image.brokers.get(broker_id) if self.image is not None else None
+        return None if broker is None or broker.fenced else broker.epoch
+
+    def isr_changes(self, now: float) -> list[IsrChange]:
+        """Returns the changes of ISRs that are due. Called every half replica.lag.time.max.ms."""
+        changes = (partition.propose_isr_change(now) for partition in self._partitions.values())
+        return [change for change in changes if change is not None]
 
     def config_changed(self, topics: Iterable[str]) -> None:
         """Applies the settings of these topics to their logs."""

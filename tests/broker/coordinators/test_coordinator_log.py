@@ -16,6 +16,7 @@ from barnabas.records.builder import build_batch
 from barnabas.records.file_slice import FileSlice
 from barnabas.records.record import Record
 from barnabas.replication.replica_manager import ReplicaManager
+from replication.conftest import clock as clock
 from replication.conftest import logs as logs
 
 ME, OTHER = 1, 2

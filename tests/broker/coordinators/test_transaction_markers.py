@@ -21,6 +21,7 @@ from barnabas.errors import (
 from barnabas.records.reader import read_records
 from barnabas.replication.partition import Partition
 from barnabas.types import TopicPartition
+from broker.followers import add_follower, follower_has
 from broker.marker_rig import begin, log_of
 from broker.marker_rig import broker as broker
 
@@ -120,14 +121,13 @@ def test_the_last_epoch_ends_its_own_transaction(broker: Broker) -> None:
 def test_the_reply_waits_for_the_commit(broker: Broker) -> None:
     partitions = [broker.replica_manager.leader_of("t", index) for index in (0, 1)]
     for partition in partitions:
-        partition.in_sync_replicas = (broker.node_id, 99)
+        add_follower(partition)
     replies: list[Outcomes] = []
     places = [TopicPartition("t", 0), TopicPartition("t", 1)]
     write_markers(broker, EndMarkers(7, 0, True, 0, 2, places), replies.append)
     assert (replies, broker.purgatory.size) == ([], 1)
     for partition in partitions:
-        partition.in_sync_replicas = (broker.node_id,)
-        partition.flushed(1)
+        follower_has(partition, 1)
         broker.loop.run_until_complete(_turn())
     assert replies == [dict.fromkeys(places)]
     assert broker.purgatory.size == 0
@@ -156,7 +156,7 @@ async def _turn() -> None:
 
 def test_a_marker_that_is_not_committed_in_time_is_told_so(broker: Broker) -> None:
     partition = broker.replica_manager.leader_of("t", 0)
-    partition.in_sync_replicas = (broker.node_id, 99)
+    add_follower(partition)
     replies: list[Outcomes] = []
     write_markers(broker, EndMarkers(7, 0, True, 0, 2, [TopicPartition("t", 0)]), replies.append)
     (operation,) = [watcher for watcher in partition.watchers if hasattr(watcher, "_on_timeout")]
@@ -167,7 +167,7 @@ def test_a_marker_that_is_not_committed_in_time_is_told_so(broker: Broker) -> No
 
 def test_a_partition_that_gets_another_leader(broker: Broker) -> None:
     partition = broker.replica_manager.leader_of("t", 0)
-    partition.in_sync_replicas = (broker.node_id, 99)
+    add_follower(partition)
     replies: list[Outcomes] = []
     write_markers(broker, EndMarkers(7, 0, True, 0, 2, [TopicPartition("t", 0)]), replies.append)
     partition.retire()

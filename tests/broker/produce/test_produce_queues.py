@@ -8,6 +8,7 @@ from barnabas.broker.produce import produce_queues
 from barnabas.broker.produce.add_partitions_to_txn_manager import AddPartitionsToTxnManager
 from barnabas.errors import TransactionAbortable
 from barnabas.types import TopicPartition
+from broker.followers import add_follower, follower_has
 from broker.produce_rig import ProduceRig
 from broker.produce_rig import rig as rig
 from broker.sent_requests import batch
@@ -133,13 +134,12 @@ def test_a_bug_in_asking_does_not_hold_up_those_behind(rig: ProduceRig, monkeypa
 
 def test_the_answer_waits_for_the_commit_too(rig: ProduceRig) -> None:
     partition = rig.broker.replica_manager.leader_of("t", 0)
-    partition.in_sync_replicas = (rig.broker.node_id, 99)
+    add_follower(partition)
     sent = rig.send(rig.batch(0))
     rig.coordinator.last.grant()
     assert sent.waits
     assert rig.broker.purgatory.size == 1
-    partition.in_sync_replicas = (rig.broker.node_id,)
-    partition.flushed(1)
+    follower_has(partition, 1)
     rig.broker.loop.run_until_complete(_turn())
     assert sent.offsets == [0]
 

@@ -10,8 +10,9 @@ import pytest
 from barnabas.protocol.apis import SERVED, ApiKey
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.testing import Broker
+from broker.followers import add_follower, remove_follower
 from broker.sent_requests import T0, append, batch, fetch, produce, values
-from broker.wire import Wire, name_of
+from broker.wire import Wire, name_of, on_loop, server_of
 
 VERSIONS = range(SERVED[ApiKey.PRODUCE].first, SERVED[ApiKey.PRODUCE].last + 1)
 
@@ -112,10 +113,18 @@ def test_an_error_under_acks_0_closes_the_connection(broker: Broker, wire: Wire)
 
 def test_too_few_replicas_for_acks_all(broker: Broker, wire: Wire) -> None:
     broker.create_topic("careful", configs={"min.insync.replicas": "2"})
-    refused = only(wire.ask(produce(broker, {0: batch(b"x")}, 9, topic="careful", acks=-1), 9))
-    assert name_of(refused.error_code) == "NotEnoughReplicas"
+    request = produce(broker, {0: batch(b"x")}, 9, topic="careful", acks=-1)
+    assert only(wire.ask(request, 9)).error_code == 0, "more than there are replicas is not asked for"
+
+    def lose_a_follower() -> None:
+        partition = server_of(broker).replica_manager.leader_of("careful", 0)
+        add_follower(partition)
+        remove_follower(partition)
+
+    on_loop(broker, lose_a_follower)
+    assert name_of(only(wire.ask(request, 9)).error_code) == "NotEnoughReplicas"
     taken = only(wire.ask(produce(broker, {0: batch(b"x")}, 9, topic="careful", acks=1), 9))
-    assert (taken.error_code, taken.base_offset) == (0, 0)
+    assert (taken.error_code, taken.base_offset) == (0, 1)
 
 
 def test_record_errors_name_the_records(broker: Broker, wire: Wire) -> None:
