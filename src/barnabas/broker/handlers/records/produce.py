@@ -228,7 +228,7 @@ def _append_all(
     if request.acks == 0:
         return _no_response(context, topics)
     if waiting:
-        return _delayed(broker, context, topics, waiting, request.timeout_ms)
+        return _delayed(broker, context, topics, waiting, request.acks, request.timeout_ms)
     return _respond(context, topics)
 
 
@@ -272,7 +272,7 @@ def _append_single(
     if partition.log.high_watermark <= info.last_offset and _must_wait(partition, single.acks):
         result = PartitionResponse(index, 0, info.first_offset, info.log_append_time, info.log_start_offset)
         waiting = [Uncommitted(partition, info.last_offset, (0, 0))]
-        return _delayed(broker, context, [(topic, [result])], waiting, single.timeout_ms)
+        return _delayed(broker, context, [(topic, [result])], waiting, single.acks, single.timeout_ms)
     return (single.response(context.correlation_id, info.first_offset, info.log_append_time, info.log_start_offset),)
 
 
@@ -338,6 +338,7 @@ def _delayed(
     context: RequestContext,
     topics: TopicResults,
     waiting: list[Uncommitted[ResultIndex]],
+    acks: int,
     timeout_ms: int,
 ) -> PendingReply:
     """Delays the response until every batch is committed or has failed."""
@@ -353,6 +354,6 @@ def _delayed(
         if not context.connection.closed:
             reply.resolve(_respond(context, kept))
 
-    wait = DelayedProduce(waiting, failed, finished)
+    wait = DelayedProduce(waiting, failed, finished, acks)
     broker.purgatory.delay(wait, reply, wait.partitions, max(0, timeout_ms) / 1000)
     return reply
