@@ -18,6 +18,7 @@ from uuid import UUID
 
 from barnabas.config.broker import BrokerConfig
 from barnabas.controller import configuration_control, replication_control
+from barnabas.controller.isr_control import IsrRequest, alter_partitions
 from barnabas.controller.requests import (
     ConfigOp,
     ConfigOperation,
@@ -39,6 +40,7 @@ from barnabas.registry.registry import (
     SetPartition,
     SetTopicConfig,
 )
+from barnabas.types import BrokerId, LeaderEpoch
 
 TYPES = {"topic": ResourceType.TOPIC, "broker": ResourceType.BROKER, "logger": ResourceType.BROKER_LOGGER,
          "group": ResourceType.GROUP}  # fmt: skip
@@ -173,6 +175,28 @@ class World:
         self.apply(replication_control.leaders_after_brokers_changed(self.image, lambda name: name in words))
         return self.do_show([], {})
 
+    def do_isr(self, words: list[str], options: dict[str, str]) -> list[str]:
+        """`isr t-0 1 2:9 by=1:1 leader-epoch=0 partition-epoch=0`: broker 1 of epoch 1 proposes 1 and 2, which it knows
+        in epoch 9. Epochs are those of the image if they are left out."""
+        leader, _, epoch = options["by"].partition(":")
+        name, _, number = words[0].rpartition("-")
+        topic = self.image.topics.get(name)
+        now = self.image.partition(name, int(number))
+        request = IsrRequest(
+            topic.topic_id if topic is not None else UUID(int=99),
+            int(number),
+            LeaderEpoch(int(options.get("leader-epoch", now.leader_epoch if now else 0))),
+            int(options.get("partition-epoch", now.partition_epoch if now else 0)),
+            tuple(map(_member, words[1:])),
+        )
+        try:
+            outcome = alter_partitions(self.image, BrokerId(int(leader)), int(epoch or 1), [request])
+        except KafkaError as error:
+            return [_answer(words[0], error, "")]
+        self.apply(outcome.changes)
+        ((_, result),) = outcome.results
+        return [_answer(words[0], result, f"isr {','.join(words[1:])}")]
+
     def do_show(self, words: list[str], options: dict[str, str]) -> list[str]:
         return [
             f"{name}-{number} leader {p.leader} epoch {p.leader_epoch} isr {_ids(p.isr)} of {_ids(p.replicas)}"
@@ -210,6 +234,11 @@ class World:
             for kind, by_name in configs
             for name, config in sorted(by_name.items())
         ]
+
+
+def _member(word: str) -> tuple[BrokerId, int]:
+    node_id, _, epoch = word.partition(":")
+    return BrokerId(int(node_id)), int(epoch or -1)
 
 
 def _answer(name: str, result: object, done: str) -> str:

@@ -1,0 +1,112 @@
+"""Decides about the in-sync replicas that leaders propose: pure functions from an image and a request to changes of the
+registry and the result for each partition.
+
+Source: KIP-497 (leaders propose, the controller decides), KIP-841 (no fenced replica joins), KIP-903 (no replica joins
+by an earlier registration of its broker).
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from barnabas.errors import (
+    FencedLeaderEpoch,
+    IneligibleReplica,
+    InvalidRequest,
+    InvalidUpdateVersion,
+    KafkaError,
+    NotController,
+    StaleBrokerEpoch,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from barnabas.metadata.image import MetadataImage, PartitionImage, TopicImage
+from barnabas.registry.registry import Change, SetPartition
+from barnabas.types import BrokerId, LeaderEpoch
+
+__all__ = ["IsrChanges", "IsrRequest", "alter_partitions"]
+
+
+class IsrRequest(NamedTuple):
+    """The ISR that a leader proposes for a partition, in the epochs that the leader knows."""
+
+    topic_id: UUID
+    partition_index: int
+    leader_epoch: LeaderEpoch
+    partition_epoch: int
+    new_isr: tuple[tuple[BrokerId, int], ...]
+    """The members with the epochs of their brokers, -1 for one that is not known."""
+
+
+class IsrChanges(NamedTuple):
+    """The result of a request: the changes, and for each partition its new state or an error, in the request's
+    order."""
+
+    changes: list[Change]
+    results: list[tuple[IsrRequest, PartitionImage | KafkaError]]
+
+
+def alter_partitions(
+    image: MetadataImage, broker_id: BrokerId, broker_epoch: int, requests: Sequence[IsrRequest]
+) -> IsrChanges:
+    """Accepts or refuses the proposals of a broker. Raises StaleBrokerEpoch for a broker that is not registered, or not
+    in this epoch."""
+    broker = image.brokers.get(broker_id)
+    if broker is None or broker.epoch != broker_epoch:
+        known = "it is not registered" if broker is None else f"its epoch is {broker.epoch}"
+        raise StaleBrokerEpoch(f"broker {broker_id} has sent the broker epoch {broker_epoch}, but {known}")
+    changes: list[Change] = []
+    results: list[tuple[IsrRequest, PartitionImage | KafkaError]] = []
+    decided: set[tuple[UUID, int]] = set()
+    for request in requests:
+        key = request.topic_id, request.partition_index
+        try:
+            if key in decided:
+                raise InvalidRequest("Duplicate partition.")
+            decided.add(key)
+            topic, partition = _find(image, request)
+            _check(image, broker_id, partition, request)
+        except KafkaError as error:
+            results.append((request, error))
+            continue
+        altered = partition._replace(
+            isr=tuple(node_id for node_id, _ in request.new_isr), partition_epoch=partition.partition_epoch + 1
+        )
+        changes.append(
+            SetPartition(topic.name, topic.topic_id, request.partition_index, altered, partition.partition_epoch)
+        )
+        results.append((request, altered))
+    return IsrChanges(changes, results)
+
+
+def _find(image: MetadataImage, request: IsrRequest) -> tuple[TopicImage, PartitionImage]:
+    topic = image.topic_by_id(request.topic_id)
+    if topic is None:
+        raise UnknownTopicId(f"no topic has the id {request.topic_id}")
+    if not 0 <= request.partition_index < len(topic.partitions):
+        raise UnknownTopicOrPartition(f"{topic.name} has no partition {request.partition_index}")
+    return topic, topic.partitions[request.partition_index]
+
+
+def _check(image: MetadataImage, broker_id: BrokerId, partition: PartitionImage, request: IsrRequest) -> None:
+    """Raises the error of a proposal that is refused."""
+    if request.leader_epoch > partition.leader_epoch or request.partition_epoch > partition.partition_epoch:
+        raise NotController("the leader knows newer metadata than this controller, which has been replaced")
+    if request.leader_epoch < partition.leader_epoch:
+        raise FencedLeaderEpoch(f"the partition is in leader epoch {partition.leader_epoch}")
+    if broker_id != partition.leader:
+        raise InvalidRequest(f"broker {broker_id} does not lead the partition, broker {partition.leader} does")
+    if request.partition_epoch < partition.partition_epoch:
+        raise InvalidUpdateVersion(f"the partition is in partition epoch {partition.partition_epoch}")
+    members = [node_id for node_id, _ in request.new_isr]
+    if broker_id not in members or len(set(members)) < len(members) or not set(members) <= set(partition.replicas):
+        raise InvalidRequest(
+            f"the ISR {members} must have the leader {broker_id}, and only replicas, {list(partition.replicas)}, each"
+            " once"
+        )
+    for node_id, epoch in request.new_isr:
+        broker = image.brokers.get(node_id)
+        if broker is None or broker.fenced:
+            raise IneligibleReplica(f"broker {node_id} is not live: it is {'fenced' if broker else 'not registered'}")
+        if epoch >= 0 and broker.epoch != epoch:
+            raise IneligibleReplica(f"broker {node_id} has registered again since: its epoch is {broker.epoch}")
