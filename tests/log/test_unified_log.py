@@ -245,6 +245,18 @@ class TestTruncate:
         assert log.high_watermark == 31
         assert log.truncate_to(31) is False
 
+    def test_a_slice_that_is_still_being_sent_gets_no_later_batches(self, rig) -> None:
+        log = rig.log()
+        for epoch in (1, 1, 2):
+            rig.append(log, epoch=epoch)
+        read = log.read(1, 1 << 20, upper_bound=log.log_end_offset, min_one_message=True)
+        log.truncate_to(2)
+        for _ in range(3):
+            rig.append(log, epoch=3)
+        with pytest.raises(EOFError):
+            read.file_slice.read()
+        assert len(log.read(0, 1 << 20, upper_bound=5, min_one_message=True).file_slice.read()) == log.size_bytes
+
     def test_an_epoch_that_began_at_the_end_without_a_record_goes_with_a_truncation_to_the_end(self, rig) -> None:
         log = rig.log()
         rig.append(log, 2, epoch=3)

@@ -417,6 +417,24 @@ class LogSegment:
         self._restore_max_timestamp()
         return dropped
 
+    def void_slices(self) -> None:
+        """Makes the slices that were read before a truncation end early. Raises OSError.
+
+        The places of the removed batches get others, and a slow client must not be sent those. Its descriptor stays,
+        but stands for an empty file from now on. Appends and reads open the file anew.
+        """
+        file = self._file
+        if file is not None:
+            path = self.path(".tmp")
+            empty = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                os.unlink(path)
+                os.dup2(empty, file.fd, inheritable=False)
+            finally:
+                os.close(empty)
+            self.release()
+            self._pool.discard(self)
+
     def _restore_max_timestamp(self) -> None:
         """Restores the largest timestamp from the last time index entry and the batches after the last offset index
         entry before it."""

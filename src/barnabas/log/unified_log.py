@@ -623,6 +623,7 @@ class UnifiedLog:
             end = min(offset, header.base_offset)
             break
         active.truncate_to(offset)
+        active.void_slices()
         active.configure(self._config)
         self._high_watermark_position = None
         if end < self.offsets.log_start_offset:
