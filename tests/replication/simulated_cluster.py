@@ -29,7 +29,7 @@ from barnabas.log.unified_log import UnifiedLog
 from barnabas.records.batch import read_header
 from barnabas.replication.partition import Partition
 from barnabas.replication.replica import FollowerFetch, FollowerRead, IsrChange
-from barnabas.types import BrokerId, LeaderEpoch, TopicPartition
+from barnabas.types import BrokerId, LeaderEpoch, Offset, TopicPartition
 from replication.rig import HandClock, validated_batch
 
 __all__ = ["Options", "SimulatedCluster", "batches_of"]
@@ -52,6 +52,7 @@ class Options:
     min_insync_replicas: int = 2
     fsync: bool = False
     power_losses: bool = True
+    deletions: bool = False
     steps: int = 150
 
 
@@ -197,6 +198,8 @@ class SimulatedCluster:
         """The batches that were below some replica's high watermark, by their base offset."""
         self.high_watermarks: dict[tuple[Incarnation, int], int] = {}
         self._contents: dict[int, tuple[object, dict[int, bytes]]] = {}
+        self.deleted = 0
+        """The records below have been deleted by a leader, and may be missing."""
         self.lost_tails = 0
         self.durable = dict.fromkeys(REPLICAS, 0)
         """The end of what is on each broker's disk. The log's own recovery point may be lower after a restart."""
@@ -285,6 +288,7 @@ class SimulatedCluster:
             (2, self.fence_one),
             (10, self.unfence_one),
             (2, self.move_leader),
+            (3 if self.options.deletions else 0, self.delete_records),
             (8, self.calm),
             (10 if self.options.fsync else 0, self.flush_one),
         ]
@@ -502,6 +506,15 @@ class SimulatedCluster:
         if self.controller.now.leader == NO_LEADER:
             self.controller.elect(self.random)
 
+    def delete_records(self) -> None:
+        leader = self._some(self.leaders())
+        if leader is not None:
+            log = leader.log
+            offset = self.random.randint(log.log_start_offset, log.high_watermark)
+            leader.partition.delete_records(Offset(offset))
+            self.deleted = max(self.deleted, offset)
+            self.note(f"{leader.broker_id} up to {offset}")
+
     def flush_one(self) -> None:
         process = self._some([each for each in self.alive.values() if each.dirty])
         if process is not None:
@@ -559,18 +572,21 @@ class SimulatedCluster:
         high_watermark = leader.log.high_watermark
         wanted = {offset: data for offset, data in self.contents(now.leader).items() if offset < high_watermark}
         for member in now.isr:
-            has = self.contents(member)
-            missing = [offset for offset, data in wanted.items() if has.get(offset) != data]
+            missing = self._missing(member, wanted)
             assert not missing, f"broker {member} is in the ISR without {missing}, high watermark {high_watermark}"
 
+    def _missing(self, broker: int, wanted: dict[int, bytes]) -> list[int]:
+        """Returns the offsets at which a broker does not have these records, although nobody has deleted them."""
+        has = self.contents(broker)
+        return [offset for offset, data in wanted.items() if offset >= self.deleted and has.get(offset) != data]
+
     def _elected(self, leader: int) -> None:
-        has = self.contents(leader)
-        missing = [offset for offset, data in self.acknowledged.items() if has.get(offset) != data]
+        missing = self._missing(leader, self.acknowledged)
         assert not missing, f"broker {leader} is elected without the acknowledged records at {missing}"
 
     def _check_enough_copies(self, offset: int, data: bytes) -> None:
         copies = [broker for broker in REPLICAS if self.contents(broker).get(offset) == data]
-        if not self.lost_tails:
+        if not self.lost_tails and offset >= self.deleted:
             assert len(copies) >= self.options.min_insync_replicas, f"{offset} is acknowledged, only {copies} have it"
 
     # --- the end ----------------------------------------------------------------------------------------------------
@@ -588,7 +604,10 @@ class SimulatedCluster:
         for _ in range(80):
             self.clock.now += 1
             self.calm()
-        contents = [self.contents(broker) for broker in REPLICAS]
+        start = max(log.log_start_offset for log in self.logs.values())
+        contents = [
+            {offset: data for offset, data in self.contents(broker).items() if offset >= start} for broker in REPLICAS
+        ]
         assert contents[0] == contents[1] == contents[2], "the logs differ in the end"
         now = self.controller.now
         assert set(now.isr) == set(REPLICAS), f"only {now.isr} are in sync in the end"

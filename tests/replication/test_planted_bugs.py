@@ -160,7 +160,12 @@ def epochs_without_records_stay(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(UnifiedLog, "truncate_to", keep_them)
 
 
+def a_follower_out_of_range_stays_there(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(follower, "reset_to_leader", lambda log, leader_start_offset, leader_end_offset: None)
+
+
 PLANTED: dict[Plant, Options] = {
+    a_follower_out_of_range_stays_there: Options(deletions=True),
     high_watermark_before_the_isr_has_it: Options(),
     high_watermark_by_the_isr_without_the_proposed_members: Options(min_insync_replicas=1, steps=300),
     a_shrunk_isr_counts_before_the_controller_agrees: Options(min_insync_replicas=1),

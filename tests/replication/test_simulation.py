@@ -26,6 +26,7 @@ FLAVOURS = {
     "page cache": Options(),
     "no power loss": Options(power_losses=False),
     "fsync": Options(fsync=True),
+    "deletions": Options(deletions=True),
     "min.insync.replicas 1": Options(min_insync_replicas=1),
     "min.insync.replicas 3": Options(min_insync_replicas=3),
 }
