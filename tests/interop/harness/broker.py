@@ -39,7 +39,8 @@ SETTINGS = {
 
 
 #: Below the range that the system takes for outgoing connections, so that a restarted broker gets its port back.
-PORTS = range(21300, 21400)
+_FIRST_PORT = 21300 + 100 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+PORTS = range(_FIRST_PORT, _FIRST_PORT + 100)
 _handed_out: set[int] = set()
 
 
