@@ -80,6 +80,15 @@ def cluster_id_is_one_for_all_and_for_ever(harness: Harness) -> None:
     assert _image(harness.open()).cluster_id == cluster_id
 
 
+def the_secret_is_one_for_all_and_for_ever(harness: Harness) -> None:
+    first = harness.open()
+    secret = first.cluster_secret()
+    assert len(secret) == 32
+    assert harness.open().cluster_secret() == secret
+    first.close()
+    assert harness.open().cluster_secret() == secret
+
+
 def a_registered_broker_is_seen_by_all(harness: Harness) -> None:
     one, two = harness.open(), harness.open()
     epoch = one.register_broker(_registration(1), SESSION_TIMEOUT_MS)
@@ -333,6 +342,7 @@ def producer_ids_are_handed_out_once(harness: Harness) -> None:
 
 CHECKS: Final[tuple[Callable[[Harness], None], ...]] = (
     cluster_id_is_one_for_all_and_for_ever,
+    the_secret_is_one_for_all_and_for_ever,
     a_registered_broker_is_seen_by_all,
     a_node_id_belongs_to_one_broker_at_a_time,
     a_broker_is_known_by_any_of_its_directories,

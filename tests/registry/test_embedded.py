@@ -226,3 +226,57 @@ def test_it_is_quick_enough_to_start_with(tmp_path: Path, stopwatch: Stopwatch) 
     registry.close()
     assert opened - began < 0.5
     assert written - started < 1
+
+
+# -- the secret of the cluster ----------------------------------------------------------------------------------------
+
+
+def modes(directory: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mode & 0o777 for path in directory.iterdir()}
+
+
+def test_only_the_owner_reads_the_registry(harness: EmbeddedHarness, tmp_path: Path) -> None:
+    former = os.umask(0o022)
+    try:
+        harness.open().register_broker(BrokerRegistration(1, {UUID(int=1): "/d"}, ()), 9000)
+    finally:
+        os.umask(former)
+    assert set(modes(tmp_path)) == {"registry.db", "registry.db-wal", "registry.db-shm"}
+    assert set(modes(tmp_path).values()) == {0o600}
+    harness.close()
+
+
+def test_an_older_file_is_made_private_and_gets_a_secret(harness: EmbeddedHarness, tmp_path: Path) -> None:
+    registry = harness.open()
+    for path in tmp_path.iterdir():
+        path.chmod(0o664)
+    harness.execute("DROP TABLE secrets")
+    secret = harness.open().cluster_secret()
+    assert set(modes(tmp_path).values()) == {0o600}
+    assert len(secret) == 32
+    assert registry.cluster_secret() == secret
+    harness.close()
+
+
+def test_each_cluster_has_its_own_secret(tmp_path: Path) -> None:
+    with closing(EmbeddedRegistry(tmp_path / "one")) as one, closing(EmbeddedRegistry(tmp_path / "two")) as two:
+        assert one.cluster_secret() != two.cluster_secret()
+
+
+def test_rights_that_cannot_be_taken_away_are_reported(
+    harness: EmbeddedHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    harness.open().close()
+    harness.path.chmod(0o644)
+
+    def refuse(path: str, mode: int) -> None:
+        raise PermissionError(1, "Operation not permitted", path)
+
+    monkeypatch.setattr(os, "chmod", refuse)
+    assert len(harness.open().cluster_secret()) == 32
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        f"{harness.path} can be read by others, and the secret of the cluster's brokers is in it: Operation not "
+        "permitted; let the broker's user own the file, or restrict its directory"
+    )
+    harness.close()

@@ -116,6 +116,11 @@ class Controller:
         except RegistryUnavailable as error:
             self._log.warning("could not unregister, the session will run out by itself: %s", error)
 
+    def cluster_secret(self) -> bytes:
+        """Returns the secret by which the cluster's brokers authenticate to each other. May raise
+        RegistryUnavailable."""
+        return self._registry.cluster_secret()
+
     def subscribe(self, subscriber: Subscriber) -> None:
         """Calls the subscriber with every new image, in order, after `image` shows it."""
         self._subscribers.append(subscriber)

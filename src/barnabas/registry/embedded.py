@@ -7,10 +7,14 @@ restart of the machine.
 Other processes see a write at their next call: `heartbeat` and `load` check SQLite's data version (3 µs), and
 `heartbeat` calls the watchers. Sessions are measured on the machine's monotonic clock, which all its processes share,
 together with the boot that it counts from.
+
+Only the owner of the file can read it, because it has the secret of the cluster.
 """
 
+import logging
 import os
 import sqlite3
+import stat
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
@@ -74,6 +78,11 @@ CREATE TABLE IF NOT EXISTS directories (
 """
 """Also added to a file of format 1 that was made before directory ids were recorded."""
 
+_SECRETS: Final = "CREATE TABLE IF NOT EXISTS secrets (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID"
+"""Also added to a file of format 1 that was made before a cluster had a secret."""
+_SECRET_BYTES: Final = 32
+_CLUSTER_SECRET: Final = "SELECT value FROM secrets WHERE name = 'cluster'"
+
 _HAS_STATE: Final = "SELECT count(*) FROM sqlite_master WHERE name = 'state'"
 
 _Kind = Literal["topic", "topic_config", "broker_config", "broker", "none"]
@@ -100,6 +109,32 @@ def _way_out(path: Path, error: Exception) -> str:
     return "make room for it, and see that no other program holds it"
 
 
+def _make_private(path: Path) -> None:
+    """Lets only the owner read the registry: makes its file before SQLite does, or takes the rights of others away."""
+    with suppress(OSError):  # SQLite reports a path where no file can be made
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    # By their names: to close a file that this process uses by SQLite would end SQLite's locks on it.
+    for suffix in ("", "-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            _take_rights_of_others(f"{path}{suffix}")
+
+
+def _take_rights_of_others(path: str) -> None:
+    if not stat.S_IMODE(os.stat(path).st_mode) & 0o077:
+        return
+    try:
+        os.chmod(path, 0o600)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        logging.getLogger("barnabas.registry").warning(
+            "%s can be read by others, and the secret of the cluster's brokers is in it: %s; "
+            "let the broker's user own the file, or restrict its directory",
+            path,
+            error.strerror,
+        )
+
+
 class EmbeddedRegistry(Registry):
     """The registry in an SQLite file. Each broker process makes its own object with the path of the same file."""
 
@@ -123,6 +158,7 @@ class EmbeddedRegistry(Registry):
         self._watchers: list[Callable[[], None]] = []
         self._node_id: int | None = None
         self._epoch = 0
+        _make_private(path)
         try:
             self._db = SqliteFile(path, room)
             self._prepare(founding or Founding(new_cluster_id()))
@@ -141,14 +177,22 @@ class EmbeddedRegistry(Registry):
                         "use the version of barnabas that wrote it"
                     )
                 db.execute(_DIRECTORIES)
+                self._prepare_secret()
                 return
             db.execute(_DIRECTORIES)
+            self._prepare_secret()
             for statement in _SCHEMA.split(";"):
                 db.execute(statement)
             row = (_FORMAT, founding.cluster_id, founding.next_producer_id)
             db.execute("INSERT INTO state VALUES (?, ?, 1, 0, -1, 0, 0, ?)", row)
             for change in founding.changes:
                 self._apply(change)
+
+    def _prepare_secret(self) -> None:
+        """Makes the secret of the cluster if there is none."""
+        self._db.execute(_SECRETS)
+        if not self._db.execute(_CLUSTER_SECRET).fetchall():
+            self._db.execute("INSERT INTO secrets VALUES ('cluster', ?)", (os.urandom(_SECRET_BYTES),))
 
     # -- what is there ----------------------------------------------------------------------------------------------
 
@@ -258,6 +302,10 @@ class EmbeddedRegistry(Registry):
     def _hint(self) -> None:
         for callback in self._watchers:
             callback()
+
+    def cluster_secret(self) -> bytes:
+        with self._db.reading():
+            return bytes(self._db.row(_CLUSTER_SECRET)[0])
 
     # -- sessions ---------------------------------------------------------------------------------------------------
 

@@ -139,6 +139,11 @@ class Registry(ABC):
         """Calls back, from any thread, when the state may have changed: a hint without content, after which `load`
         returns the changes. Hints may come in bunches or without cause, but none is ever left out."""
 
+    @abstractmethod
+    def cluster_secret(self) -> bytes:
+        """Returns the 32 random bytes by which the cluster's brokers authenticate to each other. The founder makes
+        them, and they never change. Only the brokers' user can read them in the store."""
+
     # -- sessions ---------------------------------------------------------------------------------------------------
 
     @abstractmethod
