@@ -233,7 +233,8 @@ class Attempt(NamedTuple):
 
     address: str
     stage: str
-    """`dns`, `tcp`, `tls`, `version` (the ApiVersions handshake), `sasl`, or `request`."""
+    """`dns`, `tcp`, `tls`, `version` (the ApiVersions handshake), `sasl`, `introduction` (of brokers), or
+    `request`."""
     error: str
     """The text of the operating system or of the decoder."""
     hint: str

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from barnabas.connection.broker.broker_connection import BrokerConnection, Completed
+from barnabas.connection.broker.client_request import ClientRequest
 from barnabas.connection.broker.cluster_connections import ConnectionSettings
 from barnabas.connection.network_client import ANY, Node
 from barnabas.connection.retry import send_with_retries
@@ -14,12 +16,16 @@ from barnabas.errors import (
     UnsupportedSaslMechanism,
     UnsupportedVersion,
 )
-from barnabas.protocol.apis import ApiKey
+from barnabas.protocol.apis import ApiKey, response_header_version
+from barnabas.protocol.codec import encode
+from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from barnabas.protocol.messages.create_topics import CreateTopicsRequest
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 from barnabas.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from barnabas.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeResponse
+from barnabas.protocol.schema import Request, Response
 from connection.rig import groups, sent
 from simulation.cluster import SILENT, SingleClientCluster
 from simulation.requests import ReceivedRequest
@@ -225,3 +231,92 @@ def test_a_throttled_connection_pauses() -> None:
     before = cluster.now
     cluster.result(sent(cluster, ListGroupsRequest(), Node(1)))
     assert 1.9 < cluster.now - before < 2.1
+
+
+# --- two brokers introduce themselves to each other ------------------------------------------------------------------
+
+SPOKEN = ApiVersionsResponse(
+    api_keys=[
+        ApiVersion(api_key=ApiKey.LIST_GROUPS, min_version=0, max_version=5),
+        ApiVersion(api_key=ApiKey.LIST_TRANSACTIONS, min_version=0, max_version=1),
+    ]
+)
+
+
+class Introduction:
+    """Uses ListTransactions, and refuses a response with an error."""
+
+    def request(self) -> Request:
+        return ListTransactionsRequest()
+
+    def check(self, response: ListTransactionsResponse) -> str:
+        return f"error {response.error_code}" if response.error_code else ""
+
+
+def written(connection: BrokerConnection) -> list[tuple[int, int, int]]:
+    """Returns API key, version and correlation id of the requests that were written."""
+    data = b"".join(map(bytes, connection.take_output()))
+    found = []
+    while data:
+        size = int.from_bytes(data[:4], "big")
+        head = data[4:12]
+        found.append(
+            (int.from_bytes(head[:2], "big"), int.from_bytes(head[2:4], "big"), int.from_bytes(head[4:], "big"))
+        )
+        data = data[4 + size :]
+    return found
+
+
+def respond(connection: BrokerConnection, asked: tuple[int, int, int], response: Response) -> list[Completed]:
+    key, version, correlation_id = asked
+    body = correlation_id.to_bytes(4, "big") + b"\0" * response_header_version(key, version)
+    body += encode(response, version)
+    return connection.received(len(body).to_bytes(4, "big") + body, 0.0)
+
+
+def begun(introduction: Introduction | None, results: list[Any], served: Response = SPOKEN) -> BrokerConnection:
+    connection = BrokerConnection("b:1", client_id="c", request_timeout_s=30, introduction=introduction)
+    connection.start(0.0)
+    connection.send(ClientRequest(ListGroupsRequest(), lambda _, error: results.append(error)), 0.0)
+    (versions,) = written(connection)
+    respond(connection, versions, served)
+    return connection
+
+
+def test_no_request_comes_before_the_introduction_is_over() -> None:
+    connection = begun(Introduction(), [])
+    (asked,) = written(connection)
+    assert asked[:2] == (ApiKey.LIST_TRANSACTIONS, 1), "the newest version that both know"
+    assert not connection.ready
+    assert connection.stage == "introduction"
+    assert respond(connection, asked, ListTransactionsResponse()) == []
+    assert connection.ready
+    (request,) = written(connection)
+    assert request[0] == ApiKey.LIST_GROUPS
+    assert len(respond(connection, request, ListGroupsResponse())) == 1
+
+
+def test_without_an_introduction_requests_follow_the_versions() -> None:
+    connection = begun(None, [])
+    assert connection.ready
+    assert [request[0] for request in written(connection)] == [ApiKey.LIST_GROUPS]
+
+
+def test_a_refused_introduction_breaks_the_connection() -> None:
+    results: list[Any] = []
+    connection = begun(Introduction(), results)
+    respond(connection, written(connection)[0], ListTransactionsResponse(error_code=7))
+    assert not connection.ready
+    assert connection.broken is not None
+    assert str(connection.broken) == "b:1: introduction: error 7"
+    assert connection.broken.attempts[0].stage == "introduction"
+    connection.fail(connection.broken)
+    assert results == [connection.broken]
+    assert written(connection) == []
+
+
+def test_a_broker_that_cannot_introduce_itself_is_of_another_release() -> None:
+    connection = begun(Introduction(), [], ApiVersionsResponse(api_keys=SPOKEN.api_keys[:1]))
+    assert written(connection) == []
+    assert connection.broken is not None
+    assert str(connection.broken).startswith("b:1: introduction: broker b:1 does not serve ListTransactions")

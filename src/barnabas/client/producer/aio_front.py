@@ -76,7 +76,7 @@ class Producer(ProducerBase):
                 raise ClientClosed("the producer is closed")
             client = NetworkClient(network_client_settings(self.settings), time.monotonic())
             self._driver = AioDriver(client, ssl_context=self._tls, name="producer")
-            self._calls = ProducerCalls(AioProducerDriver(self._driver, self.settings, self))
+            self._calls = ProducerCalls(AioProducerDriver(self._driver, client, self.settings, self))
             self._appender = self._calls.producer.appender
             close_at_exit(self)
         return self._calls

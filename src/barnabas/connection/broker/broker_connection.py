@@ -1,13 +1,14 @@
 """The protocol of one connection to a broker: frames in and out, versions, SASL, pipelining; no socket.
 
-A connection begins with ApiVersions and, if a mechanism is given, SASL; requests wait until both have ended. A broker
+A connection begins with ApiVersions and, if a mechanism is given, SASL; brokers introduce themselves to each other
+afterwards. Requests wait until all that has ended. A broker
 answers a connection's requests in their order, so the next frame answers the oldest request in flight. An error of the
 other side sets `broken`; the owner then closes the connection and calls `fail`.
 """
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.connection.broker.addresses import RESPONSE_SIZE_MAX, foreign_protocol
 from barnabas.connection.broker.client_request import (
@@ -40,7 +41,7 @@ from barnabas.protocol.schema import Request
 if TYPE_CHECKING:
     from barnabas.connection.broker.sasl import Mechanism
 
-__all__ = ["BrokerConnection", "Buffer", "Completed"]
+__all__ = ["BrokerConnection", "Buffer", "Completed", "Introduction"]
 
 Buffer = bytes | bytearray | memoryview
 Completed = tuple[ClientRequest, Any]
@@ -50,6 +51,16 @@ REAUTHENTICATE_AT: Final = 0.85
 SASL_STEPS_MAX: Final = 16
 JOINED_MAX: Final = 4096
 """The size below which the parts of a request are joined: copying them costs less than writing each."""
+
+
+class Introduction(Protocol):
+    """One exchange between authentication and the first request, by which two brokers find out whether they fit."""
+
+    def request(self) -> Request:
+        """Returns the request, which is sent in the newest version that both sides know."""
+
+    def check(self, response: Any) -> str:
+        """Returns why the connection must not be used; an empty string if it may be."""
 
 
 class _HandshakeRequest(ClientRequest):
@@ -66,6 +77,7 @@ class BrokerConnection:
         client_id: str,
         request_timeout_s: float,
         mechanism: "Callable[[], Mechanism] | None" = None,
+        introduction: Introduction | None = None,
     ) -> None:
         self.address = address
         self.versions: Versions = {}
@@ -80,6 +92,8 @@ class BrokerConnection:
         self._request_timeout_s = request_timeout_s
         self._new_mechanism = mechanism
         self._mechanism: Mechanism | None = None
+        self._introduction = introduction
+        """None without one, or when it is over."""
         self._steps = 0
         self._reauthenticate_at = NEVER
         self._muted_until = 0.0
@@ -277,9 +291,33 @@ class BrokerConnection:
         self.api_versions = response
         self.versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
         if self._new_mechanism is None:
-            self._become_ready()
+            self._introduce()
         else:
             self._authenticate()
+
+    def _introduce(self) -> None:
+        """Begins the introduction. Without one, or if it is over, the connection is ready."""
+        introduction = self._introduction
+        if introduction is None:
+            self._become_ready()
+            return
+        self.stage = "introduction"
+        request = introduction.request()
+        try:
+            version = choose_version(self.versions, type(request), self.address)
+        except UnsupportedVersion as error:
+            self._break(str(error), "it runs another release")
+            return
+        self._send_own(request, version, self._take_introduction)
+
+    def _take_introduction(self, response: Any) -> None:
+        assert self._introduction is not None
+        problem = self._introduction.check(response)
+        if problem:
+            self._break(problem)
+            return
+        self._introduction = None
+        self._become_ready()
 
     def _become_ready(self) -> None:
         self.ready = True
@@ -327,7 +365,7 @@ class BrokerConnection:
             self._refused(SaslAuthenticationFailed, str(error))
             return
         if answer is None:
-            self._become_ready()
+            self._introduce()
             return
         if self._steps > SASL_STEPS_MAX:
             self._break(f"{self._mechanism.name} does not end after {SASL_STEPS_MAX} steps")

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from barnabas.connection.broker.broker_connection import BrokerConnection, Buffer
+from barnabas.connection.broker.broker_connection import BrokerConnection, Buffer, Introduction
 from barnabas.connection.broker.client_request import Error, connection_lost
 from barnabas.connection.timers import NEVER, exponential_backoff
 from barnabas.errors import Attempt, ConnectionLost
@@ -38,6 +38,8 @@ class ConnectionSettings(NamedTuple):
     receive_buffer_bytes: int = -1
     """The size of the receive buffer; -1 leaves the choice to the system."""
     mechanism: "Callable[[], Mechanism] | None" = None
+    introduction: Callable[[int], Introduction] | None = None
+    """Makes the exchange that follows the authentication with the node of this id; clients have none."""
 
 
 class Connect(NamedTuple):
@@ -95,7 +97,7 @@ class ClusterConnections:
         on_lost: Callable[[NodeConnection, Error], None],
         rng: random.Random,
     ) -> None:
-        self._settings = settings
+        self.settings = settings
         self._on_ready = on_ready
         self._on_lost = on_lost
         self._rng = rng
@@ -138,19 +140,20 @@ class ClusterConnections:
         elif node.port != port or node.host != host:
             error = connection_lost(node.address, "request", f"broker {node_id} moved to {host}:{port}")
             node.host, node.port = host, port
-            self._drop(node, error)
-            node.backoff_until, node.failures = float("-inf"), 0
+            self.drop(node, error)
         return node
 
     def open(self, node: NodeConnection, now: float) -> BrokerConnection:
         """Returns the connection that takes the node's requests, and opens it, now or when the backoff is over."""
         connection = node.connection
         if connection is None:
+            introduction = self.settings.introduction
             connection = node.connection = BrokerConnection(
                 node.address,
-                client_id=self._settings.client_id,
-                request_timeout_s=self._settings.request_timeout_s,
-                mechanism=self._settings.mechanism,
+                client_id=self.settings.client_id,
+                request_timeout_s=self.settings.request_timeout_s,
+                mechanism=self.settings.mechanism,
+                introduction=None if introduction is None else introduction(node.node_id),
             )
             connection.last_used = now
             if now >= node.backoff_until:
@@ -162,7 +165,7 @@ class ClusterConnections:
     def _connect(self, node: NodeConnection, now: float) -> None:
         self._last_number += 1
         node.number = self._last_number
-        settings = self._settings
+        settings = self.settings
         allowed_s = min(settings.setup_timeout_s * 2.0 ** min(node.failures, 20), settings.setup_timeout_max_s)
         node.setup_until = now + allowed_s
         self._by_number[node.number] = node
@@ -256,7 +259,7 @@ class ClusterConnections:
         """Fails the requests of a connection, and begins its backoff."""
         node.failures += 1
         node.backoff_until = now + exponential_backoff(
-            node.failures, self._settings.backoff_s, self._settings.backoff_max_s, self._rng
+            node.failures, self.settings.backoff_s, self.settings.backoff_max_s, self._rng
         )
         self._drop(node, error, closed=closed)
         self._on_lost(node, error)
@@ -276,6 +279,11 @@ class ClusterConnections:
         if connection is not None:
             connection.fail(error)
 
+    def drop(self, node: NodeConnection, error: Error) -> None:
+        """Closes the node's connection, if there is one. The next request opens another, without a backoff."""
+        self._drop(node, error)
+        node.backoff_until, node.failures = float("-inf"), 0
+
     def drop_all(self, error: Error) -> None:
         """Closes every connection; the next requests open them again."""
         for node in list(self._nodes.values()):
@@ -293,7 +301,7 @@ class ClusterConnections:
                 due = min(due, node.backoff_until)
             due = min(due, node.setup_until, connection.next_deadline())
             if node.connected and not connection.in_flight:
-                due = min(due, connection.last_used + self._settings.idle_max_s)
+                due = min(due, connection.last_used + self.settings.idle_max_s)
         return due
 
     def advance(self, now: float) -> None:
@@ -314,7 +322,5 @@ class ClusterConnections:
                 stage = connection.stage if node.connected else "tcp"
                 hint = "connected, but no answer: not a Kafka broker, or a TLS listener" if node.connected else ""
                 self._fail(node, connection_lost(node.address, stage, "timed out", hint), now)
-            elif (
-                now >= connection.last_used + self._settings.idle_max_s and node.connected and not connection.in_flight
-            ):
+            elif now >= connection.last_used + self.settings.idle_max_s and node.connected and not connection.in_flight:
                 self._drop(node, connection_lost(node.address, "request", "idle for connections.max.idle.ms"))

@@ -11,16 +11,16 @@ import socket
 import ssl
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
-from barnabas.connection.broker.cluster_connections import Connect
+from barnabas.connection.broker.cluster_connections import ClusterConnections, Connect
 from barnabas.connection.drivers.channel import Address, attempt_of, prepare, resolve
-from barnabas.connection.network_client import NetworkClient
 from barnabas.connection.promise import Promise
 from barnabas.errors import Attempt, ClientClosed, OperationTimedOut
 
-__all__ = ["AioDriver"]
+__all__ = ["AioDriver", "DrivenClient"]
 
 TURNS_MAX: Final = 100
 POLL_MAX_S: Final = 60.0
@@ -70,11 +70,30 @@ class _Protocol(asyncio.BufferedProtocol):
         self.driver._lost(self, exc or ConnectionResetError(104, "connection closed by the broker"))
 
 
+class DrivenClient(Protocol):
+    """A state machine that sends requests by its connections: a NetworkClient, or the connections of a broker."""
+
+    now: float
+    """The current time, which the driver sets before each call."""
+    connections: ClusterConnections
+    completions: deque[Callable[[], None]]
+    """The callbacks that the driver calls after its turn."""
+
+    def advance(self, now: float) -> None:
+        """Does the work that is due."""
+
+    def next_deadline(self) -> float:
+        """Returns when to call `advance` even without an event."""
+
+    def close(self) -> None:
+        """Fails all requests."""
+
+
 class AioDriver:
     """Drives a network client on the event loop in which the driver is made."""
 
     def __init__(
-        self, client: NetworkClient, *, ssl_context: ssl.SSLContext | None = None, name: str = "barnabas client"
+        self, client: DrivenClient, *, ssl_context: ssl.SSLContext | None = None, name: str = "barnabas client"
     ) -> None:
         self.client = client
         self.lock = contextlib.nullcontext()
@@ -267,7 +286,7 @@ class AioDriver:
     async def _connect_to(
         self, connect: Connect, address: str, candidate: Address, share_s: float, attempts: list[Attempt]
     ) -> None:
-        settings = self.client.settings.connection
+        settings = self.client.connections.settings
         family, kind, number, _, target = candidate
         started = time.monotonic()
         stage = "tcp"

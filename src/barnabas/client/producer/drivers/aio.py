@@ -12,6 +12,7 @@ from barnabas.client.producer.kafka_producer import KafkaProducer
 from barnabas.client.producer.producer_batch import ProducerBatch, RecordHandle
 from barnabas.client.settings import ProducerSettings
 from barnabas.connection.drivers.aio import AioDriver
+from barnabas.connection.network_client import NetworkClient
 from barnabas.connection.promise import Promise
 
 __all__ = ["AioProducerDriver"]
@@ -20,7 +21,7 @@ __all__ = ["AioProducerDriver"]
 class AioProducerDriver:
     """Drives the producer of an event loop, and waits on the loop."""
 
-    def __init__(self, driver: AioDriver, settings: ProducerSettings, front: object) -> None:
+    def __init__(self, driver: AioDriver, client: NetworkClient, settings: ProducerSettings, front: object) -> None:
         self.now: Callable[[], float] = time.monotonic
         self.batch_opened: Callable[[], None] = driver.turn_soon
         self.run = driver.run
@@ -31,7 +32,7 @@ class AioProducerDriver:
         self._driver = driver
         self._front = front
         """The front, kept alive as long as the loop works for it, even if the application has dropped it."""
-        self.producer = KafkaProducer(driver.client, settings, self, Lock())
+        self.producer = KafkaProducer(client, settings, self, Lock())
 
     @property
     def closed(self) -> bool:
