@@ -2,6 +2,9 @@
 
 ApiVersions answers from `SERVED`: an API is listed only when all of it works, because clients switch features on by
 this list. Versions are those of Kafka 4.x; lower bounds are Kafka's own (KIP-896).
+
+Brokers that have authenticated to each other also speak the APIs of `SERVED_TO_BROKERS`. Those from 20000 on
+are our own: Kafka's numbers are far below.
 """
 
 from enum import IntEnum
@@ -14,6 +17,7 @@ from barnabas.protocol.schema import Request, Response
 
 __all__ = [
     "SERVED",
+    "SERVED_TO_BROKERS",
     "ApiKey",
     "VersionRange",
     "is_flexible",
@@ -39,6 +43,7 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -53,17 +58,20 @@ class ApiKey(IntEnum):
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
     OFFSET_DELETE = 47
+    ENVELOPE = 58
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
+    PEER_HELLO = 20000
 
 
 class VersionRange(NamedTuple):
@@ -114,6 +122,22 @@ SERVED: Final[dict[int, VersionRange]] = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: VersionRange(0, 0),
 }
 
+SERVED_TO_BROKERS: Final[dict[int, VersionRange]] = {
+    **SERVED,
+    ApiKey.SASL_HANDSHAKE: VersionRange(1, 1),  # after version 0 come messages without headers
+    ApiKey.SASL_AUTHENTICATE: VersionRange(0, 2),
+    ApiKey.ENVELOPE: VersionRange(0, 0),
+    ApiKey.PEER_HELLO: VersionRange(0, 0),
+}
+"""The APIs on the listener for brokers."""
+for _key in (ApiKey.METADATA, ApiKey.DESCRIBE_CLUSTER, ApiKey.FIND_COORDINATOR):
+    del SERVED_TO_BROKERS[_key]  # they tell a client the addresses that belong to its listener
+
+_PRIVATE: Final[dict[int, tuple[str, str, str]]] = {
+    ApiKey.PEER_HELLO: ("barnabas.protocol.peer_messages.peer_hello", "PeerHelloRequest", "PeerHelloResponse"),
+}
+"""Our own APIs: module, request class, response class."""
+
 ADVERTISED_PRODUCE_FIRST: Final = 0
 """The lowest Produce version in ApiVersions, 0 as in Kafka: librdkafka chooses compressions by it (KAFKA-18659)."""
 
@@ -121,7 +145,7 @@ ADVERTISED_PRODUCE_FIRST: Final = 0
 @cache
 def message_classes(api_key: int) -> tuple[type[Request], type[Response]]:
     """Returns the request class and the response class, whose module is imported at its first use. Raises KeyError."""
-    module_name, request, response = REQUESTS[api_key]
+    module_name, request, response = REQUESTS.get(api_key) or _PRIVATE[api_key]
     module = import_module(module_name)
     return cast(type[Request], getattr(module, request)), cast(type[Response], getattr(module, response))
 

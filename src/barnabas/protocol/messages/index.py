@@ -42,6 +42,7 @@ REQUESTS: Final = {
     45: ("barnabas.protocol.messages.alter_partition_reassignments", "AlterPartitionReassignmentsRequest", "AlterPartitionReassignmentsResponse"),
     46: ("barnabas.protocol.messages.list_partition_reassignments", "ListPartitionReassignmentsRequest", "ListPartitionReassignmentsResponse"),
     47: ("barnabas.protocol.messages.offset_delete", "OffsetDeleteRequest", "OffsetDeleteResponse"),
+    58: ("barnabas.protocol.messages.envelope", "EnvelopeRequest", "EnvelopeResponse"),
     60: ("barnabas.protocol.messages.describe_cluster", "DescribeClusterRequest", "DescribeClusterResponse"),
     61: ("barnabas.protocol.messages.describe_producers", "DescribeProducersRequest", "DescribeProducersResponse"),
     65: ("barnabas.protocol.messages.describe_transactions", "DescribeTransactionsRequest", "DescribeTransactionsResponse"),
