@@ -91,6 +91,57 @@ def test_kraft_controller_listeners_are_left_out() -> None:
     assert str(config.endpoints[0]) == "PLAINTEXT://[::1]:9092"
 
 
+BROKERS_APART = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:SASL_PLAINTEXT,OUTER:PLAINTEXT"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "clients", "brokers"),
+    [
+        ({}, ["PLAINTEXT"], "INTERNAL://127.0.0.1:0"),
+        ({"listeners": "PLAINTEXT://:9092"}, ["PLAINTEXT"], "INTERNAL://127.0.0.1:0"),
+        ({"listeners": "PLAINTEXT://10.0.0.1:9092"}, ["PLAINTEXT"], "INTERNAL://10.0.0.1:0"),
+        # Kafka's own file names the clients' listener, which stays one
+        ({"inter.broker.listener.name": "PLAINTEXT"}, ["PLAINTEXT"], "INTERNAL://127.0.0.1:0"),
+        (
+            {
+                "listeners": "PLAINTEXT://10.0.0.1:9092,INTERNAL://10.0.0.2:9094",
+                "inter.broker.listener.name": "internal",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT",
+            },
+            ["PLAINTEXT", "INTERNAL"],
+            "BROKERS://10.0.0.2:0",
+        ),
+        (
+            {"listeners": "PLAINTEXT://:1,INTERNAL://[::1]:9094", "inter.broker.listener.name": "INTERNAL"}
+            | BROKERS_APART,
+            ["PLAINTEXT"],
+            "INTERNAL://[::1]:9094",
+        ),
+        ({"inter.broker.listener.name": "INTERNAL"} | BROKERS_APART, ["PLAINTEXT"], "INTERNAL://127.0.0.1:0"),
+        ({"inter.broker.listener.name": "replication"}, ["PLAINTEXT"], "REPLICATION://127.0.0.1:0"),
+    ],
+)
+def test_the_listener_for_brokers(settings: dict[str, str], clients: list[str], brokers: str) -> None:
+    config = BrokerConfig(settings)
+    assert [endpoint.name for endpoint in config.endpoints] == clients
+    assert str(config.inter_broker_endpoint) == brokers
+    assert config.inter_broker_endpoint.security_protocol == "SASL_PLAINTEXT"
+    assert config.advertised_inter_broker_endpoint is None
+
+
+def test_brokers_are_told_another_address_than_clients() -> None:
+    settings = {
+        "listeners": "PLAINTEXT://:9092,INTERNAL://:9094",
+        "inter.broker.listener.name": "INTERNAL",
+        **BROKERS_APART,
+    }
+    with pytest.raises(UsageError, match=r"other brokers cannot connect to INTERNAL://:9094; name it in advertised"):
+        BrokerConfig(settings)
+    config = BrokerConfig(settings | {"advertised.listeners": "PLAINTEXT://a:9092,INTERNAL://b:9094"})
+    assert [str(endpoint) for endpoint in config.advertised_endpoints] == ["PLAINTEXT://a:9092"]
+    assert str(config.advertised_inter_broker_endpoint) == "INTERNAL://b:9094"
+
+
 def test_dynamic_settings_win_this_brokers_before_all_brokers() -> None:
     config = BrokerConfig({"message.max.bytes": "1000"})
     changed = config.update_dynamic(

@@ -20,7 +20,15 @@ from barnabas.config.definitions import (
     Value,
     nearest,
 )
-from barnabas.config.endpoints import WILDCARDS, Endpoint, parse_endpoints, parse_protocol_map
+from barnabas.config.endpoints import (
+    SASL_PLAINTEXT,
+    WILDCARDS,
+    Endpoint,
+    inter_broker_endpoint,
+    parse_endpoint,
+    parse_endpoints,
+    parse_protocol_map,
+)
 from barnabas.config.log_config import LogConfig
 from barnabas.config.topic import describe_topic, log_config, topic_defaults, validate_topic_overrides
 from barnabas.errors import InvalidConfig, InvalidRequest, UsageError
@@ -50,6 +58,7 @@ class BrokerConfig:
     advertise: tuple[str, ...]
     listener_security_protocol_map: str
     controller_listener_names: tuple[str, ...]
+    inter_broker_listener_name: str | None
     socket_listen_backlog_size: int
     socket_send_buffer_bytes: int
     socket_receive_buffer_bytes: int
@@ -144,7 +153,11 @@ class BrokerConfig:
     data_dirs: tuple[str, ...]
     """`log.dirs`, or `log.dir` if that is not set."""
     endpoints: tuple[Endpoint, ...]
-    """`listeners`, parsed, without Kafka's controller listeners."""
+    """`listeners`, parsed, without Kafka's controller listeners and the listener for brokers."""
+    inter_broker_endpoint: Endpoint
+    """The endpoint for the cluster's other brokers. Port 0 stands for a free port."""
+    advertised_inter_broker_endpoint: Endpoint | None
+    """The entry of `advertised.listeners` for the cluster's other brokers, if there is one."""
     advertised_endpoints: tuple[Endpoint, ...]
     """The parsed `advertised.listeners`; empty if `advertise` decides."""
     topic_defaults: Mapping[str, Value]
@@ -177,8 +190,23 @@ class BrokerConfig:
         attributes["default_log_config"] = log_config({}, self.topic_defaults)
         protocols = parse_protocol_map(self.listener_security_protocol_map)
         skipped = self.controller_listener_names
+        inter_broker_name = (self.inter_broker_listener_name or "").strip().upper()
+        for_brokers_alone = protocols.get(inter_broker_name) == SASL_PLAINTEXT
+        if for_brokers_alone:
+            skipped = (*skipped, inter_broker_name)
         attributes["endpoints"] = parse_endpoints("listeners", self.listeners, protocols, skipped)
+        attributes["inter_broker_endpoint"] = inter_broker_endpoint(
+            inter_broker_name, self.listeners, protocols, self.endpoints
+        )
         advertised = self.advertised_listeners
+        attributes["advertised_inter_broker_endpoint"] = next(
+            (
+                parse_endpoint("advertised.listeners", text, protocols, SASL_PLAINTEXT)
+                for text in advertised or ()
+                if for_brokers_alone and text.partition("://")[0].strip().upper() == inter_broker_name
+            ),
+            None,
+        )
         attributes["advertised_endpoints"] = (
             parse_endpoints("advertised.listeners", advertised, protocols, skipped) if advertised else ()
         )
@@ -361,6 +389,12 @@ class BrokerConfig:
                     f"advertised.listeners: {endpoint} cannot use the nonroutable meta-address 0.0.0.0. "
                     "Use a routable IP address."
                 )
+        told = self.advertised_inter_broker_endpoint or self.inter_broker_endpoint
+        if told.host in WILDCARDS:
+            raise UsageError(
+                f"inter.broker.listener.name: other brokers cannot connect to {told}; "
+                "name it in advertised.listeners with the address that they reach"
+            )
 
 
 class _SynonymsOf(dict[str, tuple[ConfigSynonym, ...]]):

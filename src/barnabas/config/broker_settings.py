@@ -68,6 +68,8 @@ _NETWORK: Final[tuple[_Row, ...]] = (
      "The protocol that each listener name speaks, as NAME:PROTOCOL. Only PLAINTEXT is served."),
     ("controller.listener.names", _LIST, (), None, _HIGH, _FIXED,
      "Listeners of Kafka's separate controllers. Barnabas has none: listeners named here are not opened."),
+    ("inter.broker.listener.name", _STRING, None, None, _MEDIUM, _FIXED,
+     "The listener for the cluster's other brokers, which authenticate to it. An entry of `listeners` with this name and the protocol SASL_PLAINTEXT is for brokers alone. Otherwise they get a free port at the address of that entry, or of the first one; 127.0.0.1 for every interface. It is opened when the cluster has a second broker."),
     ("socket.listen.backlog.size", _INT, 50, at_least(1), _MEDIUM, _FIXED,
      "Connections that the kernel may hold before they are accepted."),
     ("socket.send.buffer.bytes", _INT, 102_400, at_least(-1), _HIGH, _FIXED,

@@ -8,9 +8,19 @@ from typing import Final, NamedTuple
 
 from barnabas.errors import UsageError
 
-__all__ = ["WILDCARDS", "Endpoint", "parse_endpoint", "parse_endpoints", "parse_protocol_map"]
+__all__ = [
+    "SASL_PLAINTEXT",
+    "WILDCARDS",
+    "Endpoint",
+    "inter_broker_endpoint",
+    "parse_endpoint",
+    "parse_endpoints",
+    "parse_protocol_map",
+]
 
 PLAINTEXT = "PLAINTEXT"
+SASL_PLAINTEXT = "SASL_PLAINTEXT"
+"""The protocol between brokers, which authenticate to each other and do not encrypt."""
 
 WILDCARDS: Final = frozenset(("", "0.0.0.0", "::"))
 """Hosts that mean every interface: one can listen there, not connect to it."""
@@ -49,7 +59,7 @@ def parse_protocol_map(text: str) -> dict[str, str]:
     return protocols
 
 
-def parse_endpoint(setting: str, text: str, protocols: dict[str, str]) -> Endpoint:
+def parse_endpoint(setting: str, text: str, protocols: dict[str, str], served: str = PLAINTEXT) -> Endpoint:
     """Parses one NAME://host:port. Raises UsageError with the setting, the rule and a remedy."""
     name, scheme, address = text.strip().partition("://")
     host, colon, port_text = address.rpartition(":")
@@ -61,7 +71,7 @@ def parse_endpoint(setting: str, text: str, protocols: dict[str, str]) -> Endpoi
         raise UsageError(
             f"{setting}: '{text}' has a name without protocol; add {name}:PLAINTEXT to listener.security.protocol.map"
         )
-    if protocol != PLAINTEXT:
+    if protocol != served:
         raise UsageError(
             f"{setting}: '{text}' asks for {protocol}, which is not served; only PLAINTEXT listeners can be opened"
         )
@@ -87,3 +97,17 @@ def parse_endpoints(
     if setting == "listeners" and len(set(ports)) < len(ports):
         raise UsageError(f"{setting}: each listener must have a different address and port")
     return endpoints
+
+
+def inter_broker_endpoint(
+    name: str | None, listeners: Iterable[str], protocols: dict[str, str], clients: tuple[Endpoint, ...]
+) -> Endpoint:
+    """Returns the endpoint for the cluster's other brokers: the entry of `listeners` with this name and the protocol
+    SASL_PLAINTEXT, or a free port beside the endpoints of `clients`."""
+    for text in listeners:
+        if name and text.partition("://")[0].strip().upper() == name and protocols.get(name) == SASL_PLAINTEXT:
+            return parse_endpoint("listeners", text, protocols, SASL_PLAINTEXT)
+    by_name = {endpoint.name: endpoint for endpoint in clients}
+    host = by_name.get(name or "", clients[0]).host
+    free = [each for each in (name, "INTERNAL", "BROKERS") if each and each not in by_name]
+    return Endpoint(free[0] if free else "BARNABAS", SASL_PLAINTEXT, "127.0.0.1" if host in WILDCARDS else host, 0)

@@ -115,7 +115,7 @@ _BY_SUBJECT: Final[dict[str, str]] = {
         share.coordinator.write.timeout.ms
     """,
     "replication between brokers and its quotas": """
-        follower.replication.throttled.rate inter.broker.listener.name leader.replication.throttled.rate
+        follower.replication.throttled.rate leader.replication.throttled.rate
         replica.alter.log.dirs.io.max.bytes.per.second replica.lag.time.max.ms request.timeout.ms
         alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
         auto.leader.rebalance.enable controlled.shutdown.enable cordoned.log.dirs
