@@ -55,6 +55,8 @@ class Rig:
 
     def __init__(self, *, descriptors_max: int = INT_MAX, **limits: Any) -> None:
         self.script = Script()
+        self.ends: list[str] = []
+        """Why connections have ended."""
         self._descriptors_max = descriptors_max
         self._limits = limits
 
@@ -66,6 +68,7 @@ class Rig:
             ConnectionLimits(**self._limits),
             logging.getLogger("barnabas.network"),
             descriptors_max=self._descriptors_max,
+            on_closed=lambda connection, reason: self.ends.append(reason),
         )
         self.listener = open_listener("127.0.0.1", 0, 1024)
         self.address = self.listener.getsockname()

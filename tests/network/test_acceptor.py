@@ -11,6 +11,7 @@ import pytest
 from barnabas.errors import UsageError
 from barnabas.network import acceptor as module
 from barnabas.network.acceptor import ConnectionLimits, open_listener
+from barnabas.network.connection import CLIENT_CLOSED
 from network.rig import Rig, run
 
 
@@ -27,6 +28,7 @@ def test_a_thousand_connections_are_served_and_forgotten() -> None:
                 client.socket.close()
             await rig.accepted(0)
             assert not rig.acceptor._per_ip
+            assert rig.ends == [CLIENT_CLOSED] * 1000
 
     run(main())
 

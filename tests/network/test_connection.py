@@ -327,6 +327,21 @@ def test_a_connection_may_be_muted_and_unmuted_while_its_requests_stand_in_line(
     run(main())
 
 
+def test_the_bound_on_frames_changes_with_the_connection() -> None:
+    async def main() -> None:
+        async with Rig(socket_request_max_bytes=100) as rig:
+            trusted, connection = await rig.connected()
+            stranger, _ = await rig.connected()
+            connection.set_request_size_max(2000)
+            for client in (trusted, stranger):
+                await client.send(f"echo:{'x' * 1000}")
+            assert await trusted.receive() == "x" * 1000
+            assert await stranger.is_closed()
+            assert rig.ends == ["a frame claims 1005 bytes; the limit is 100 (socket.request.max.bytes)"]
+
+    run(main())
+
+
 def test_a_frame_that_is_too_large_ends_this_connection_alone() -> None:
     async def main() -> None:
         async with Rig(socket_request_max_bytes=1000) as rig:

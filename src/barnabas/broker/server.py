@@ -59,7 +59,7 @@ from barnabas.log.directories.space_reserve import SpaceReserve
 from barnabas.log.log_manager import LogManager
 from barnabas.metadata.image import MetadataImage, TopicImage
 from barnabas.network.acceptor import Acceptor, open_listener
-from barnabas.network.connection import Connection
+from barnabas.network.connection import RequestConnection
 from barnabas.network.time_slicing import TimeSlicer
 from barnabas.registry.embedded import EmbeddedRegistry
 from barnabas.registry.registry import Founding
@@ -385,7 +385,7 @@ class Broker:
     def _advertised_endpoints(self) -> tuple[Endpoint, ...]:
         return self.config.advertised_endpoints or self.endpoints
 
-    def advertised_brokers(self, connection: Connection) -> list[NamedBroker]:
+    def advertised_brokers(self, connection: RequestConnection) -> list[NamedBroker]:
         """Returns (node id, host, port, rack) of the live brokers for a client of this connection."""
         return self._addresses.brokers(self.image, connection)
 

@@ -14,6 +14,7 @@ from barnabas.broker.produce.add_partitions_to_txn_manager import AddPartitionsT
 from barnabas.broker.produce.batch_validator import BatchValidator
 from barnabas.broker.produce.produce_queues import ProduceQueues
 from barnabas.broker.purgatory import DelayedOperationPurgatory
+from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import SlicedResponses
 from barnabas.clock import Clock
 from barnabas.config.broker import BrokerConfig
@@ -24,12 +25,23 @@ from barnabas.coordinator.transaction.transaction_coordinator import Transaction
 from barnabas.errors import KafkaError
 from barnabas.log.log_manager import LogManager
 from barnabas.metadata.image import MetadataImage, TopicImage
-from barnabas.network.connection import Connection
+from barnabas.network.connection import Parts, PendingReply, RequestConnection
 from barnabas.network.time_slicing import TimeSlicer
 from barnabas.replication.replica_manager import ReplicaManager
 from barnabas.types import BrokerId
 
 __all__ = ["BrokerServices"]
+
+
+class RequestDispatcher(Protocol):
+    """Handles the requests of clients, also those that another broker forwards."""
+
+    def read_header(self, connection: RequestConnection, frame: memoryview) -> tuple[RequestContext, int]:
+        """Returns the context of a request and the position of its body. Raises BarnabasError if the request is
+        malformed or not served."""
+
+    def handle(self, context: RequestContext, frame: memoryview, position: int) -> Parts | PendingReply:
+        """Handles the request whose body starts at `position`."""
 
 
 class BrokerServices(Protocol):
@@ -62,11 +74,15 @@ class BrokerServices(Protocol):
     producer_ids: ProducerIdManager
 
     @property
+    def dispatcher(self) -> RequestDispatcher:
+        """Handles the requests of clients."""
+
+    @property
     def image(self) -> MetadataImage:
         """The newest metadata that this broker has."""
 
     async def auto_create_topics(self, names: Iterable[str]) -> dict[str, KafkaError]:
         """Creates missing topics. Returns the errors of those that cannot be created."""
 
-    def advertised_brokers(self, connection: Connection) -> list[NamedBroker]:
+    def advertised_brokers(self, connection: RequestConnection) -> list[NamedBroker]:
         """Returns the live brokers with the addresses that a client of this connection is told."""

@@ -6,7 +6,7 @@ import logging
 import math
 import socket
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,12 +16,14 @@ from barnabas.network.queued_responses import QUEUED_RESPONSES_BYTES_MAX, Queued
 from barnabas.network.time_slicing import TimeSlicer
 from barnabas.protocol.framing import BufferPool
 
-__all__ = ["Acceptor", "ConnectionLimits", "open_listener"]
+__all__ = ["SHUTDOWN", "Acceptor", "ConnectionLimits", "open_listener"]
 
 _ACCEPTS_AT_ONCE: Final = 64
 _IDLE_SWEEP_S: Final = 10.0
 _RETRY_S: Final = 1.0
 _WARNING_INTERVAL_S: Final = 10.0
+SHUTDOWN: Final = "the broker shuts down"
+"""The reason for the end of all connections."""
 INT_MAX: Final = 2**31 - 1
 """Kafka's value for "no limit"."""
 
@@ -84,15 +86,18 @@ class Acceptor:
         descriptors_max: int = INT_MAX,
         in_thread: InThread | None = None,
         time_slicer: TimeSlicer | None = None,
+        on_closed: Callable[[Connection, str], None] | None = None,
     ) -> None:
         """`descriptors_max`: the number of connections for which the process has file descriptors. `time_slicer`: the
-        queue of long work, if others on this loop use it as well."""
+        queue of long work, if others on this loop use it as well. `on_closed` is called with each connection that has
+        ended, and the reason."""
         self._loop = loop
         self._handler = handler
         self._limits = limits
         self._descriptors_max = descriptors_max
         self._log = log
         self._in_thread = in_thread
+        self._on_closed = on_closed
         self._time_slicer = time_slicer or TimeSlicer(loop)
         self.queued_responses = QueuedResponses(loop, limits.queued_max_response_bytes, log)
         self._pool = BufferPool()
@@ -237,6 +242,8 @@ class Acceptor:
         if self._per_ip[ip] <= 0:
             del self._per_ip[ip]
         self._log.debug("connection from %s:%d closed: %s", ip, connection.peer_port, reason)
+        if self._on_closed is not None:
+            self._on_closed(connection, reason)
         if self._muted is not None:
             self._unmute()
 
@@ -263,4 +270,4 @@ class Acceptor:
     def close(self) -> None:
         self.stop_accepting()
         for connection in list(self.connections):
-            connection.close("the broker shuts down")
+            connection.close(SHUTDOWN)

@@ -26,12 +26,14 @@ from barnabas.protocol.framing import BufferPool, FrameReader, FrameTooLarge
 from barnabas.records.file_slice import FileSlice
 
 __all__ = [
+    "CLIENT_CLOSED",
     "NO_REPLY",
     "Connection",
     "InThread",
     "Parts",
     "PendingReply",
     "QueuedRequests",
+    "RequestConnection",
     "RequestHandler",
     "plain_address",
 ]
@@ -62,7 +64,45 @@ _IOV_MAX: Final = 1024
 NO_REPLY: Final[Parts] = ()
 """Returned for a request that gets no response (Produce with acks=0)."""
 
+CLIENT_CLOSED: Final = "the client closed the connection"
+"""The reason for the end of a connection that is nobody's failure."""
+
 _GONE: Final = (errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ENOTCONN, errno.ECONNABORTED, errno.EHOSTUNREACH)
+
+
+class RequestConnection(Protocol):
+    """The connection of a request, as handlers see it: a client's, or that of a client of another broker."""
+
+    client_software: str
+    state: dict[str, Any] | None
+
+    @property
+    def closed(self) -> bool: ...
+
+    @property
+    def listener_name(self) -> str: ...
+
+    @property
+    def peer_host(self) -> str: ...
+
+    @property
+    def peer_port(self) -> int: ...
+
+    @property
+    def local_host(self) -> str: ...
+
+    @property
+    def local_port(self) -> int: ...
+
+    def mute(self) -> None: ...
+
+    def unmute(self) -> None: ...
+
+    def pending_reply(self) -> "PendingReply": ...
+
+    def reply_ready(self, reply: "PendingReply") -> None: ...
+
+    def close(self, reason: str) -> None: ...
 
 
 class PendingReply:
@@ -70,7 +110,7 @@ class PendingReply:
 
     __slots__ = ("_connection", "in_order", "on_abandoned", "parts", "queued_bytes", "request_bytes")
 
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: RequestConnection) -> None:
         self._connection = connection
         self.parts: Parts | None = None
         self.request_bytes = 0
@@ -246,6 +286,10 @@ class Connection:
         self.last_active = loop.time()
         loop.add_reader(self._fd, self.read)
 
+    def set_request_size_max(self, size: int) -> None:
+        """Sets the bound on the frames from the next read on."""
+        self._frames.size_max = size
+
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def read(self) -> None:
@@ -281,10 +325,10 @@ class Connection:
         A client that has disconnected looks the same until the broker writes, so the wait is bounded.
         """
         if not self._owes_responses:
-            self.close("the client closed the connection")
+            self.close(CLIENT_CLOSED)
             return
         self._loop.remove_reader(self._fd)
-        self._ended = self._loop.call_later(HALF_CLOSED_MAX_S, self.close, "the client closed the connection")
+        self._ended = self._loop.call_later(HALF_CLOSED_MAX_S, self.close, CLIENT_CLOSED)
 
     def _handle(self, frames: Sequence[memoryview]) -> bool:
         """Handles requests. Returns False if one of them stops the reading, or if they take longer than a slice.
@@ -409,7 +453,7 @@ class Connection:
     def maybe_resume(self) -> None:
         """Reads again if no bound and no `mute` prevents it."""
         if self._ended is not None and not self._owes_responses:
-            self.close("the client closed the connection")
+            self.close(CLIENT_CLOSED)
             return
         if not self.paused or self._muted or self.closed:
             return

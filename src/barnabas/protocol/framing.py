@@ -51,11 +51,12 @@ class FrameReader:
     Frames are views of buffers that are used again: a frame is valid until the next call of `buffer`.
     """
 
-    __slots__ = ("_filled", "_head", "_need", "_pool", "_size_max", "_storage", "_used")
+    __slots__ = ("_filled", "_head", "_need", "_pool", "_storage", "_used", "size_max")
 
     def __init__(self, pool: BufferPool, size_max: int) -> None:
         self._pool = pool
-        self._size_max = size_max
+        self.size_max = size_max
+        """The bound on a frame. It may change between two frames."""
         self._head = b""
         """The bytes of a size field that is not complete."""
         self._storage: bytearray | None = None
@@ -90,9 +91,9 @@ class FrameReader:
         frames: list[memoryview] = []
         while end - position >= 4:
             size = int.from_bytes(scratch[position : position + 4], "big", signed=True)
-            if not 0 <= size <= self._size_max:
+            if not 0 <= size <= self.size_max:
                 raise FrameTooLarge(
-                    f"a frame claims {size} bytes; the limit is {self._size_max} (socket.request.max.bytes)"
+                    f"a frame claims {size} bytes; the limit is {self.size_max} (socket.request.max.bytes)"
                 )
             position += 4
             if end - position < size:

@@ -31,6 +31,21 @@ def test_a_failure_is_told_once_in_a_while_with_the_way_out(caplog: pytest.LogCa
     ]
 
 
+def test_a_line_about_a_subject_comes_at_intervals(caplog: pytest.LogCaptureFixture) -> None:
+    clock = SetClock()
+    failures = FailureLog(logging.getLogger("test"), clock)
+    for second in (0.0, 1.0, 2.0, 10.0):
+        clock.now = second
+        failures.warn("one", f"one is wrong at {second:g}")
+        failures.warn("two", f"two is wrong at {second:g}")
+    assert caplog.messages == [
+        "one is wrong at 0",
+        "two is wrong at 0",
+        "one is wrong at 10 (2 more like this since the last line)",
+        "two is wrong at 10 (2 more like this since the last line)",
+    ]
+
+
 def test_a_bug_is_shown_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
     failures = FailureLog(logging.getLogger("test"), SetClock())
     assert isinstance(failures.report("Fetch v12", ValueError("x")), UnknownServerError)

@@ -14,7 +14,7 @@ from barnabas.config.advertise import AdvertiseRules, container_gateway
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.endpoints import Endpoint
 from barnabas.metadata.image import MetadataImage
-from barnabas.network.connection import Connection
+from barnabas.network.connection import RequestConnection
 
 __all__ = ["AdvertisedAddresses", "NamedBroker", "advertised_names", "problem_with"]
 
@@ -35,7 +35,7 @@ class AdvertisedAddresses:
         self._by_listener: Final = {endpoint.name: endpoint for endpoint in endpoints}
         self._rules = AdvertiseRules(config.advertise, (gateway or container_gateway)())
 
-    def brokers(self, image: MetadataImage, connection: Connection) -> list[NamedBroker]:
+    def brokers(self, image: MetadataImage, connection: RequestConnection) -> list[NamedBroker]:
         """Returns the live brokers for a client of this connection. Brokers without an address on the connection's
         listener are left out: the client could not reach them."""
         found: list[NamedBroker] = []

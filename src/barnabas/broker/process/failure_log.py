@@ -26,9 +26,10 @@ class FailureLog:
         self._log = log
         self._clock = clock
         self._lock = threading.Lock()
-        self._reported_at: dict[int | None, float] = {}
-        """The time of the last report by error number. There are at most as many as the system has errors."""
-        self._unsaid: dict[int | None, int] = {}
+        self._reported_at: dict[int | str | None, float] = {}
+        """The time of the last report by error number or subject. There are at most as many as the system has errors
+        and the callers have subjects."""
+        self._unsaid: dict[int | str | None, int] = {}
 
     def report(self, what: str, error: BaseException) -> KafkaError:
         """Logs that `what` failed, and returns the error for the client: a KafkaStorageError, which clients retry, if
@@ -39,15 +40,28 @@ class FailureLog:
             self._log.error("%s failed", what, exc_info=error)
         return as_kafka_error(error)
 
+    def warn(self, subject: str, line: str) -> None:
+        """Logs a line, and further ones about the same subject at intervals only."""
+        more = self._more_of(subject)
+        if more is not None:
+            self._log.warning("%s%s", line, more)
+
     def _report_refusal(self, what: str, error: OSError) -> None:
-        with self._lock:
-            number, now = error.errno, self._clock.monotonic()
-            if now - self._reported_at.get(number, -math.inf) < _INTERVAL_S:
-                self._unsaid[number] = self._unsaid.get(number, 0) + 1
-                return
-            self._reported_at[number] = now
-            unsaid = self._unsaid.pop(number, 0)
+        more = self._more_of(error.errno)
+        if more is None:
+            return
         where = f" ({error.filename})" if error.filename else ""
-        way_out = f"; {WAYS_OUT[number]}" if number in WAYS_OUT else ""
-        more = f" ({unsaid} more like this since the last line)" if unsaid else ""
+        way_out = f"; {WAYS_OUT[error.errno]}" if error.errno in WAYS_OUT else ""
         self._log.error("%s failed: %s%s%s%s", what, error.strerror or error, where, way_out, more)
+
+    def _more_of(self, subject: int | str | None) -> str | None:
+        """Returns None if it is too early for a line about the subject; otherwise the end of the line, which counts
+        those that were left out."""
+        with self._lock:
+            now = self._clock.monotonic()
+            if now - self._reported_at.get(subject, -math.inf) < _INTERVAL_S:
+                self._unsaid[subject] = self._unsaid.get(subject, 0) + 1
+                return None
+            self._reported_at[subject] = now
+            unsaid = self._unsaid.pop(subject, 0)
+        return f" ({unsaid} more like this since the last line)" if unsaid else ""

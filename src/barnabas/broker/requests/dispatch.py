@@ -8,7 +8,7 @@ A response that takes long to encode is encoded a slice at a time (`sliced_respo
 
 import asyncio
 import struct
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from importlib import import_module
 from typing import Any, Final
@@ -19,8 +19,8 @@ from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import complete_frame, response_head
 from barnabas.broker.services import BrokerServices
 from barnabas.errors import BarnabasError
-from barnabas.network.connection import Connection, Parts, PendingReply
-from barnabas.protocol.apis import SERVED, ApiKey, is_flexible, message_classes
+from barnabas.network.connection import Connection, Parts, PendingReply, RequestConnection
+from barnabas.protocol.apis import SERVED, ApiKey, VersionRange, is_flexible, message_classes
 from barnabas.protocol.codec import MalformedMessage, decode, encode_into
 from barnabas.protocol.primitives import skip_tags
 from barnabas.protocol.schema import Response
@@ -59,8 +59,18 @@ def frame_of(context: RequestContext, response: Response) -> bytearray:
 class Dispatcher:
     """The broker's request handler: one instance serves all connections."""
 
-    def __init__(self, broker: BrokerServices) -> None:
+    context_class: type[RequestContext] = RequestContext
+
+    def __init__(
+        self,
+        broker: BrokerServices,
+        served: Mapping[int, VersionRange] = SERVED,
+        modules: Mapping[str, str] = HANDLER_MODULES,
+    ) -> None:
+        """`served` are the APIs that are served, and `modules` the modules of the handlers by the APIs' names."""
         self._broker = broker
+        self._served = served
+        self._modules = modules
         self._handlers: dict[int, Callable[..., Any]] = {}
         self._frame_handlers: dict[int, FrameHandler] = {}
         self._flexible: dict[tuple[int, int], bool] = {}
@@ -72,7 +82,7 @@ class Dispatcher:
 
     def __call__(self, connection: Connection, frame: memoryview) -> Parts | PendingReply:
         """Handles one frame. Raises BarnabasError if the connection must be closed."""
-        context, position = self._read_header(connection, frame)
+        context, position = self.read_header(connection, frame)
         try:
             if self.intercept is not None:
                 return self.intercept(self, context, frame, position)
@@ -101,14 +111,16 @@ class Dispatcher:
 
     def _load(self, api_key: int) -> bool:
         """Imports the API's handler. Returns True if the handler reads its frames itself."""
-        module = import_module(HANDLER_MODULES[ApiKey(api_key).name.lower()])
+        module = import_module(self._modules[ApiKey(api_key).name.lower()])
         if hasattr(module, "handle_frame"):
             self._frame_handlers[api_key] = module.handle_frame
             return True
         self._handlers[api_key] = module.handle
         return False
 
-    def _read_header(self, connection: Connection, frame: memoryview) -> tuple[RequestContext, int]:
+    def read_header(self, connection: RequestConnection, frame: memoryview) -> tuple[RequestContext, int]:
+        """Returns the context of a request and the position of its body. Raises BarnabasError if the request is
+        malformed or not served."""
         try:
             api_key, version, correlation_id, client_id_size = _HEADER.unpack_from(frame)
         except struct.error:
@@ -120,7 +132,7 @@ class Dispatcher:
             if position > len(frame):
                 raise MalformedMessage("the client id runs past the end of the frame")
             client_id = bytes(frame[10:position])
-        context = RequestContext(api_key, version, correlation_id, client_id, connection)
+        context = self.context_class(api_key, version, correlation_id, client_id, connection)
         flexible = self._flexible.get((api_key, version))
         if flexible is None:
             flexible = self._check_served(api_key, version)
@@ -139,7 +151,7 @@ class Dispatcher:
 
         A client with a newer version learns the served versions from a v0 response (KIP-511).
         """
-        served = SERVED.get(api_key)
+        served = self._served.get(api_key)
         if served is None:
             raise UnsupportedRequest(f"API key {api_key} is not served")
         if served.first <= version <= served.last:

@@ -1,6 +1,6 @@
 """The context of a request: the API, its version, the client and its connection."""
 
-from barnabas.network.connection import Connection, PendingReply
+from barnabas.network.connection import PendingReply, RequestConnection
 
 __all__ = ["RequestContext"]
 
@@ -12,8 +12,16 @@ class RequestContext:
 
     __slots__ = ("_client_id", "api_key", "api_version", "connection", "correlation_id", "principal", "reply")
 
+    is_broker = False
+    """Whether the request comes from another broker, by a connection on which it has authenticated."""
+
     def __init__(
-        self, api_key: int, api_version: int, correlation_id: int, client_id: bytes | None, connection: Connection
+        self,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: bytes | None,
+        connection: RequestConnection,
     ) -> None:
         self.api_key = api_key
         self.api_version = api_version

@@ -1,13 +1,15 @@
 """ApiVersions v0-v4. Lists the served APIs and versions; a request in an unknown version gets a v0 response with error
 35."""
 
+from collections.abc import Mapping
+
 from barnabas.broker.requests.dispatch import frame_of
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
 from barnabas.errors import InvalidRequest, UnsupportedVersion
 from barnabas.metadata.features import FEATURES, Features
 from barnabas.network.connection import Parts
-from barnabas.protocol.apis import ADVERTISED_PRODUCE_FIRST, SERVED, ApiKey
+from barnabas.protocol.apis import ADVERTISED_PRODUCE_FIRST, SERVED, ApiKey, VersionRange
 from barnabas.protocol.codec import decode
 from barnabas.protocol.messages.api_versions import (
     ApiVersion,
@@ -19,22 +21,28 @@ from barnabas.protocol.messages.api_versions import (
 
 _LAST_VERSION = SERVED[ApiKey.API_VERSIONS].last
 _encoded: dict[int, tuple[Features, bytes]] = {}
-"""The encoded response and its features by version."""
+"""The encoded response to clients and its features by version."""
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-")
 
 
 def handle_frame(broker: BrokerServices, frame: memoryview, position: int, context: RequestContext) -> Parts:
+    return (refusal(frame, position, context) or _answer(FEATURES, context),)
+
+
+def refusal(frame: memoryview, position: int, context: RequestContext) -> bytes | bytearray | None:
+    """Returns the response to a request that must be sent again or is invalid, and None for any other. Notes the
+    client's software."""
     if not 0 <= context.api_version <= _LAST_VERSION:
         context.api_version = 0
         served = SERVED[ApiKey.API_VERSIONS]
         known = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=served.first, max_version=served.last)
-        return (frame_of(context, ApiVersionsResponse(error_code=UnsupportedVersion.code, api_keys=[known])),)
+        return frame_of(context, ApiVersionsResponse(error_code=UnsupportedVersion.code, api_keys=[known]))
     request, _ = decode(ApiVersionsRequest, context.api_version, bytes(frame[position:]))
     if context.api_version >= 3:
         if not (_is_valid(request.client_software_name) and _is_valid(request.client_software_version)):
-            return (frame_of(context, ApiVersionsResponse(error_code=InvalidRequest.code)),)
+            return frame_of(context, ApiVersionsResponse(error_code=InvalidRequest.code))
         context.connection.client_software = f"{request.client_software_name} {request.client_software_version}"
-    return (_answer(FEATURES, context),)
+    return None
 
 
 def _answer(features: Features, context: RequestContext) -> bytes:
@@ -42,14 +50,15 @@ def _answer(features: Features, context: RequestContext) -> bytes:
     version = context.api_version
     kept = _encoded.get(version)
     if kept is None or kept[0] is not features:
-        kept = _encoded[version] = (features, bytes(frame_of(context, _describe(features, version))))
+        kept = _encoded[version] = (features, bytes(frame_of(context, describe(features, version, SERVED))))
     frame = kept[1]
     return frame[:4] + context.correlation_id.to_bytes(4, "big", signed=True) + frame[8:]
 
 
-def _describe(features: Features, version: int) -> ApiVersionsResponse:
+def describe(features: Features, version: int, served: Mapping[int, VersionRange]) -> ApiVersionsResponse:
+    """Returns the response that lists the served APIs and the features."""
     return ApiVersionsResponse(
-        api_keys=_api_keys(),
+        api_keys=_api_keys(served),
         supported_features=[
             SupportedFeatureKey(name=name, min_version=low, max_version=high)
             for name, (low, high) in features.supported.items()
@@ -64,14 +73,14 @@ def _describe(features: Features, version: int) -> ApiVersionsResponse:
     )
 
 
-def _api_keys() -> list[ApiVersion]:
+def _api_keys(served_apis: Mapping[int, VersionRange]) -> list[ApiVersion]:
     return [
         ApiVersion(
             api_key=key,
             min_version=ADVERTISED_PRODUCE_FIRST if key == ApiKey.PRODUCE else served.first,
             max_version=served.last,
         )
-        for key, served in SERVED.items()
+        for key, served in served_apis.items()
     ]
 
 
