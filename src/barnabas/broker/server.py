@@ -11,12 +11,12 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from barnabas.broker.cleaner.log_cleaner import LogCleaner
@@ -66,6 +66,13 @@ from barnabas.registry.registry import Founding
 from barnabas.replication.group_commit import GroupCommit
 from barnabas.replication.replica_manager import ReplicaManager
 from barnabas.types import TopicPartition
+from barnabas.version import __version__
+
+if TYPE_CHECKING:
+    from barnabas.broker.peers.identity import PeerIdentity
+    from barnabas.broker.peers.inter_broker_listener import InterBrokerListener
+    from barnabas.broker.peers.peer_connections import PeerAddress, PeerConnections
+    from barnabas.connection.broker.cluster_connections import ConnectionSettings
 
 __all__ = ["Broker", "StartInterrupted"]
 
@@ -137,6 +144,8 @@ class Broker:
         }
         self._acceptor: Acceptor | None = None
         self._connection_limits = ConnectionLimitsUpdater(loop, self.log)
+        self._inter_broker_listener: InterBrokerListener | None = None
+        self._peers: PeerConnections | None = None
         self._committer: ThreadPoolExecutor | None = None
         """Syncs for durability=fsync. The thread does nothing else, so that no commit waits for the deletion of a
         file."""
@@ -227,6 +236,10 @@ class Broker:
             steps.callback(self.log_cleaner.stop)
             steps.callback(self.groups.shutdown)
             steps.callback(self.transactions.shutdown)
+            if self._peers is not None:
+                steps.callback(self._peers.close)
+            if self._inter_broker_listener is not None:
+                steps.callback(self._inter_broker_listener.close)
             if self._acceptor is not None:
                 steps.callback(self._acceptor.close)
             steps.callback(self._scheduler.stop)
@@ -334,6 +347,53 @@ class Broker:
         if now - self._reported_at > _REPORT_INTERVAL_S:
             self._reported_at = now
             self.log.info("recovering logs: %d of %d, %s is done", done, total, latest)
+
+    # --- other brokers ----------------------------------------------------------------------------------------------
+
+    async def open_inter_broker_listener(self) -> Endpoint:
+        """Opens the listener for the other brokers of the cluster, if it is not open, and returns the address to which
+        they connect. Raises UsageError if the address is not free, and RegistryUnavailable."""
+        if self._inter_broker_listener is None:
+            from barnabas.broker.peers.inter_broker_listener import InterBrokerListener
+
+            secret = await self.controller.call(Controller.cluster_secret)
+            self._check_running()
+            if self._inter_broker_listener is None:  # no other call was faster
+                self._inter_broker_listener = InterBrokerListener(
+                    self,
+                    secret,
+                    self._peer_identity,
+                    log=self.log,
+                    in_thread=partial(self.loop.run_in_executor, self._readers),
+                )
+        return self._inter_broker_listener.endpoint
+
+    async def connect_to_peers(
+        self,
+        address_of: "Callable[[int], PeerAddress | None]",
+        settings: "ConnectionSettings | None" = None,
+    ) -> "PeerConnections":
+        """Returns this broker's connections to the others, which the first call makes. `address_of` returns the address
+        of a broker by its node id. Raises RegistryUnavailable."""
+        if self._peers is None:
+            from barnabas.broker.peers.peer_connections import PeerConnections
+
+            secret = await self.controller.call(Controller.cluster_secret)
+            self._check_running()
+            if self._peers is None:
+                self._peers = PeerConnections(address_of, self._peer_identity, secret, self.failures, settings)
+        return self._peers
+
+    def _check_running(self) -> None:
+        if self.stopped:
+            raise BarnabasError("the broker was stopped meanwhile")
+
+    def _peer_identity(self) -> "PeerIdentity":
+        from barnabas.broker.peers.identity import PeerIdentity
+
+        registered = self.image.brokers.get(self.node_id)
+        epoch = -1 if registered is None else registered.epoch
+        return PeerIdentity(self.cluster_id, self.node_id, epoch, __version__)
 
     # --- metadata ---------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""The APIs that only the other brokers of the cluster are served."""

@@ -1,0 +1,101 @@
+"""The listener for the other brokers of the cluster, with connections and limits of its own.
+
+Clients cannot take the room of brokers: the listener has its own acceptor. A connection that has not authenticated
+may send small frames only, and is closed after a while.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from barnabas.broker.peers.identity import PeerIdentity
+from barnabas.broker.peers.inter_broker_dispatcher import InterBrokerDispatcher, session_of
+from barnabas.broker.peers.session import USERNAME
+from barnabas.broker.services import BrokerServices
+from barnabas.config.endpoints import Endpoint
+from barnabas.network.acceptor import SHUTDOWN, Acceptor, ConnectionLimits, open_listener
+from barnabas.network.connection import CLIENT_CLOSED, Connection, InThread
+from barnabas.network.sasl.scram import make_verifier
+
+__all__ = ["InterBrokerListener"]
+
+CONNECTIONS_MAX: Final = 100
+"""The connections of all other brokers; each has one for each role."""
+SETUP_S: Final = 10.0
+"""A connection that is not ready after one to two times this is closed."""
+SETUP_FRAME_BYTES_MAX: Final = 4096
+"""The bound on a frame before the connection is ready."""
+
+
+class InterBrokerListener:
+    """Listens for other brokers. Used on the event loop's thread."""
+
+    def __init__(
+        self,
+        broker: BrokerServices,
+        secret: bytes,
+        identity: Callable[[], PeerIdentity],
+        *,
+        log: logging.Logger,
+        in_thread: InThread | None = None,
+    ) -> None:
+        """Opens the listener, for brokers that know the secret. Raises UsageError if the address is not free."""
+        config = broker.config
+        self._broker = broker
+        dispatcher = InterBrokerDispatcher(broker, make_verifier(USERNAME, secret.hex()), identity)
+        limits = ConnectionLimits(
+            socket_request_max_bytes=SETUP_FRAME_BYTES_MAX,
+            connections_max_idle_ms=config.connections_max_idle_ms,
+            socket_send_buffer_bytes=config.socket_send_buffer_bytes,
+            socket_receive_buffer_bytes=config.socket_receive_buffer_bytes,
+            queued_max_response_bytes=config.queued_max_response_bytes,
+        )
+        endpoint = config.inter_broker_endpoint
+        sock = open_listener(endpoint.host, endpoint.port, config.socket_listen_backlog_size)
+        endpoint = endpoint._replace(port=sock.getsockname()[1])
+        self.endpoint: Endpoint = config.advertised_inter_broker_endpoint or endpoint
+        """The address to which other brokers connect."""
+        self._acceptor = Acceptor(
+            broker.loop,
+            dispatcher,
+            limits,
+            log,
+            descriptors_max=CONNECTIONS_MAX,
+            in_thread=in_thread,
+            time_slicer=broker.time_slicer,
+            on_closed=self._on_closed,
+        )
+        self._acceptor.listen(sock, endpoint.name)
+        self._in_setup: set[Connection] = set()
+        """The connections that were not ready at the last check."""
+        self._check: asyncio.TimerHandle = broker.loop.call_later(SETUP_S, self._close_unready)
+
+    def _close_unready(self) -> None:
+        """Closes connections that were not ready at the last check, and are not now."""
+        unready = {connection for connection in self._acceptor.connections if not _is_ready(connection)}
+        for connection in unready & self._in_setup:
+            connection.close("it has not authenticated in time")
+        self._in_setup = unready - self._in_setup
+        self._check = self._broker.loop.call_later(SETUP_S, self._close_unready)
+
+    def _on_closed(self, connection: Connection, reason: str) -> None:
+        if _is_ready(connection) or reason in (CLIENT_CLOSED, SHUTDOWN):
+            return
+        session = session_of(connection)
+        identity = None if session is None else session.identity
+        self._broker.failures.warn(
+            "connections to the listener for brokers" if identity is None else f"connections of broker {identity[1]}",
+            f"the listener for brokers closes the connection from {connection.peer_host}:{connection.peer_port}: "
+            f"{reason}",
+        )
+
+    def close(self) -> None:
+        """Closes the listener and its connections."""
+        self._check.cancel()
+        self._acceptor.close()
+
+
+def _is_ready(connection: Connection) -> bool:
+    session = session_of(connection)
+    return session is not None and session.is_ready

@@ -1,0 +1,96 @@
+"""A broker with its listener for brokers open, and the connections that another broker would make to it."""
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+import pytest
+
+from barnabas.broker.peers.identity import PeerIdentity
+from barnabas.broker.peers.peer_connections import PeerAddress, PeerConnections
+from barnabas.broker.process.failure_log import FailureLog
+from barnabas.clock import SYSTEM_CLOCK
+from barnabas.config.endpoints import Endpoint
+from barnabas.connection.broker.cluster_connections import ConnectionSettings
+from barnabas.controller.controller import Controller
+from barnabas.testing import Broker
+from broker.wire import on_controller, on_loop, server_of
+
+T = TypeVar("T")
+
+SOON_S = 60.0
+QUICK = ConnectionSettings(backoff_s=0.001, backoff_max_s=0.01)
+
+
+def run_on(broker: Broker, work: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine on the loop of a test's broker."""
+    return asyncio.run_coroutine_threadsafe(work, server_of(broker).loop).result(SOON_S)
+
+
+class Peer(NamedTuple):
+    """A broker that listens for brokers, as the test knows it."""
+
+    broker: Broker
+    endpoint: Endpoint
+    secret: bytes
+    cluster_id: str
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self.endpoint.host, self.endpoint.port
+
+    def identity(self, **changes: Any) -> PeerIdentity:
+        """That of another broker of the same cluster."""
+        return PeerIdentity(self.cluster_id, 2, 7, "0.0.9")._replace(**changes)
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """The loop of the broker stands still, as if the process were stopped."""
+        goes_on, stands = threading.Event(), threading.Event()
+
+        def stand() -> None:
+            stands.set()
+            assert goes_on.wait(SOON_S)
+
+        server_of(self.broker).loop.call_soon_threadsafe(stand)
+        assert stands.wait(SOON_S)
+        try:
+            yield
+        finally:
+            goes_on.set()
+
+    @contextlib.asynccontextmanager
+    async def connected(
+        self,
+        *,
+        secret: bytes | None = None,
+        identity: Callable[[], PeerIdentity] | None = None,
+        address_of: Callable[[int], PeerAddress | None] | None = None,
+        settings: ConnectionSettings = QUICK,
+    ) -> AsyncIterator[PeerConnections]:
+        """The connections of another broker."""
+        peers = PeerConnections(
+            address_of or (lambda node_id: PeerAddress(self.endpoint, 1)),
+            identity or self.identity,
+            secret or self.secret,
+            FailureLog(logging.getLogger("test.peer"), SYSTEM_CLOCK),
+            settings,
+        )
+        try:
+            yield peers
+        finally:
+            peers.close()
+
+
+def peer_of(broker: Broker) -> Peer:
+    endpoint = run_on(broker, server_of(broker).open_inter_broker_listener())
+    secret = on_controller(broker, Controller.cluster_secret)
+    return Peer(broker, endpoint, secret, on_loop(broker, lambda: server_of(broker).cluster_id))
+
+
+@pytest.fixture
+def peer(broker: Broker) -> Peer:
+    return peer_of(broker)
