@@ -3,8 +3,9 @@
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from barnabas.broker import controller_thread
 from barnabas.broker.controller_thread import ControllerThread
 from barnabas.broker.startup.directory_check import REGISTRY_FILE
 from barnabas.client.producer.front import Producer
+from barnabas.controller.controller import Controller
 from barnabas.errors import PolicyViolation, RequestTimedOut
 from barnabas.testing import Broker
 
@@ -31,10 +33,12 @@ class FakeController:
         return what
 
 
-def run(scenario: Callable[[ControllerThread, FakeController], Any], *, inline: bool = False) -> None:
+def run(scenario: Callable[[ControllerThread, FakeController], Any], *, is_full: Sequence[bool] = ()) -> None:
+    """Runs a scenario; the disk is full as long as `is_full` is not empty."""
+
     async def main() -> None:
         controller = FakeController()
-        thread = ControllerThread(controller, asyncio.get_running_loop(), runs_inline=lambda: inline)  # type: ignore[arg-type]
+        thread = ControllerThread(controller, asyncio.get_running_loop(), runs_inline=lambda: bool(is_full))  # type: ignore[arg-type]
         try:
             await scenario(thread, controller)
         finally:
@@ -67,7 +71,7 @@ def test_an_image_is_published_before_the_call_that_made_it_returns(inline: bool
         assert await thread.call(lambda it: it.change("topic")) == "topic"  # type: ignore[attr-defined]
         assert published == [("topic", threading.get_ident())]
 
-    run(scenario, inline=inline)
+    run(scenario, is_full=[True] if inline else [])
 
 
 def test_errors_of_a_call_are_raised() -> None:
@@ -121,3 +125,77 @@ def test_a_registry_that_another_process_has_locked_holds_up_no_records() -> Non
         lock.close()
         late.result(10)
         assert broker.end_offsets("t") == [21]
+
+
+def test_calls_whose_turn_comes_too_late_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller_thread, "WAIT_MAX_S", 0.0)
+
+    async def scenario(thread: ControllerThread, controller: FakeController) -> None:
+        go_on = threading.Event()
+        thread._submit(lambda it: go_on.wait())
+        late = asyncio.ensure_future(thread.call(lambda it: controller.change("late")))
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(RequestTimedOut, match="nothing was changed"):
+            await late
+        assert not controller.calls
+
+    run(scenario)
+
+
+def test_calls_that_wait_at_the_end_are_not_made() -> None:
+    async def scenario(thread: ControllerThread, controller: FakeController) -> None:
+        go_on = threading.Event()
+        waiting = [asyncio.ensure_future(thread.call(lambda it: go_on.wait()))]
+        waiting += [asyncio.ensure_future(thread.call(lambda it: controller.change("late"))) for _ in range(3)]
+        await asyncio.sleep(0)
+        threading.Timer(0.05, go_on.set).start()
+        thread.shutdown()
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(result) for result in results] == [bool, *[RequestTimedOut] * 3]
+        assert not controller.calls
+
+    run(scenario)
+
+
+def test_a_call_on_the_loop_never_overlaps_with_one_in_the_thread() -> None:
+    async def scenario(thread: ControllerThread, controller: FakeController) -> None:
+        go_on = threading.Event()
+        first = asyncio.ensure_future(thread.call(lambda it: (go_on.wait(), controller.change("first"))))
+        await asyncio.sleep(0)
+        is_full.append(True)
+        second = asyncio.ensure_future(thread.call(lambda it: controller.change(threading.get_ident())))
+        await asyncio.sleep(0)
+        assert not controller.calls
+        go_on.set()
+        await asyncio.gather(first, second)
+        assert controller.calls == ["first", threading.get_ident()]
+
+    is_full: list[bool] = []
+    run(scenario, is_full=is_full)
+
+
+def test_a_change_that_comes_while_the_broker_stops_does_not_touch_its_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    create_topics = Controller.create_topics
+
+    def create_late(*arguments: Any, **named: Any) -> Any:
+        begun.set()
+        go_on.wait(30)
+        return create_topics(*arguments, **named)
+
+    with Broker(data_dir=tmp_path) as broker, ThreadPoolExecutor() as pool:
+        broker.create_topic("t")
+        monkeypatch.setattr(Controller, "create_topics", create_late)
+        late = pool.submit(broker.create_topic, "late")
+        assert begun.wait(30)
+        stopping = pool.submit(broker.stop)
+        broker.wait_for(lambda: not broker.is_running)
+        go_on.set()
+        stopping.result(30)
+        late.exception(60)
+        assert not list(tmp_path.glob("late-*"))
+    with Broker(data_dir=tmp_path) as broker:
+        assert broker.topics() == ["late", "t"]

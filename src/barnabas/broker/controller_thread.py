@@ -3,23 +3,28 @@
 The registry's file may be locked by another process, and each write to it ends with an fsync: neither may hold up the
 requests of clients.
 
-On a full disk the calls run on the event loop. The registry's write then uses space of the reserve, and no record may
-be appended meanwhile, which would take that space.
+On a full disk the calls run on the event loop, after those that the thread has begun. The registry's write then uses
+space of the reserve, and no record may be appended meanwhile, which would take that space.
 """
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from barnabas.controller.controller import Controller
-from barnabas.errors import KafkaError, RequestTimedOut
+from barnabas.errors import BarnabasError, RequestTimedOut
 
 __all__ = ["ControllerThread"]
 
 CALLS_MAX: Final = 1000
 """The most calls that wait for the thread or run there. Connections take one request to the controller at a time."""
+WAIT_MAX_S: Final = 5.0
+"""A call whose turn comes later than this is not made: its client asks again, or has given up. SQLite waits as long for
+the lock of its file, so a call takes some ten seconds at most."""
 
 T = TypeVar("T")
 
@@ -37,21 +42,39 @@ class ControllerThread:
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="barnabas-controller")
         self._calls = 0
         """The number of calls that wait for the thread, or run there."""
+        self._last_call: asyncio.Future[Any] | None = None
+        self._is_shut_down = False
         self._in_heartbeat = False
         """Whether one of them is a heartbeat."""
 
     async def call(self, action: Callable[[Controller], T]) -> T:
-        """Returns the result of `action`, after the images that it published. Raises the error of `action`, and
-        RequestTimedOut if too many calls wait."""
-        if not self._calls and self._runs_inline():
-            return action(self._controller)
+        """Returns the result of `action`, after the images that it published. Raises the KafkaError of `action`, and
+        RequestTimedOut if its turn did not come in time: then nothing was changed."""
+        while self._runs_inline():
+            last = self._last_call
+            if last is None:
+                return action(self._controller)
+            await asyncio.wait([last])
         if self._calls >= CALLS_MAX:
             raise RequestTimedOut(f"{CALLS_MAX} requests wait for the controller: the registry is slow or locked")
         results: list[T] = []
-        error = await self._submit(lambda controller: _error_of(action, controller, results))
+        error = await self._submit(partial(self._error_of, action, results, time.monotonic() + WAIT_MAX_S))
         if error is not None:
             raise error
         return results[0]
+
+    def _error_of(
+        self, action: Callable[[Controller], T], results: list[T], deadline: float, controller: Controller
+    ) -> BarnabasError | None:
+        """Appends the result of an action, or returns its error: a future with an exception that nobody takes, because
+        the broker stops meanwhile, would be logged as a bug."""
+        if self._is_shut_down or time.monotonic() > deadline:
+            return RequestTimedOut("the registry is slow or locked: the request was not begun, and nothing was changed")
+        try:
+            results.append(action(controller))
+        except BarnabasError as error:
+            return error
+        return None
 
     def heartbeat(self) -> None:
         """Has the controller renew the registration and load changes. Does nothing while the heartbeat before it waits:
@@ -65,11 +88,14 @@ class ControllerThread:
     def _submit(self, action: Callable[[Controller], T]) -> "asyncio.Future[T]":
         self._calls += 1
         done = self._loop.run_in_executor(self._executor, action, self._controller)
+        self._last_call = done
         done.add_done_callback(self._call_done)
         return done
 
-    def _call_done(self, _: object) -> None:
+    def _call_done(self, done: object) -> None:
         self._calls -= 1
+        if self._last_call is done:
+            self._last_call = None
 
     def _heartbeat_done(self, done: "asyncio.Future[None]") -> None:
         self._in_heartbeat = False
@@ -89,15 +115,6 @@ class ControllerThread:
         return on_change
 
     def shutdown(self) -> None:
-        """Waits for the calls under way. No method may be called afterwards."""
+        """Waits for the call under way; those that wait are not made. No method may be called afterwards."""
+        self._is_shut_down = True
         self._executor.shutdown(wait=True)
-
-
-def _error_of(action: Callable[[Controller], T], controller: Controller, results: list[T]) -> KafkaError | None:
-    """Appends the result of an action, or returns its error: a future with an exception that nobody takes, because the
-    broker stops meanwhile, would be logged as a bug."""
-    try:
-        results.append(action(controller))
-    except KafkaError as error:
-        return error
-    return None

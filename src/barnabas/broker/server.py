@@ -402,6 +402,8 @@ class Broker:
         return self._image
 
     def _metadata_changed(self, change: MetadataChange) -> None:
+        if self.stopped:
+            return  # the logs are closed, and others may own the directories: the next start reads the registry
         self._image = change.image
         if change.brokers_configured:
             self._take_dynamic_settings(change.image)

@@ -23,7 +23,7 @@ class SqliteFile:
         """`room` makes the context in which transactions find space on a full disk. Raises sqlite3.Error."""
         self._room = room
         self._path = path
-        # Calls must not overlap, but a broker may be started on another thread than the one it then lives on.
+        # Calls must not overlap, but the thread that opens the file is not the one that uses it.
         self._db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute(f"PRAGMA wal_autocheckpoint={_WAL_PAGES}")

@@ -348,13 +348,9 @@ class Broker:
 
     def reset(self) -> None:
         """Deletes all topics and groups and clears the faults, those of the disk too; clients may stay connected."""
-        broker = self._running()
         self.faults.clear()
         self.disk.heal()
-
-        names = list(broker.image.topics)
-        if names:
-            self._on_controller(lambda controller: controller.delete_topics(names))
+        self._on_controller(lambda controller: controller.delete_topics(list(controller.image.topics)))
 
     # --- waiting ----------------------------------------------------------------------------------------------------
 

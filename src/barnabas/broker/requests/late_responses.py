@@ -29,6 +29,10 @@ def run_handler(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -
             outcome.append(end.value)
             if result is not None:
                 result.set_result(end.value)
+        except asyncio.CancelledError:
+            if result is None:
+                raise
+            result.cancel()
         except Exception as error:
             if result is None:
                 raise

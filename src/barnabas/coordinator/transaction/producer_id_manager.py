@@ -26,8 +26,8 @@ class ProducerIdManager:
         allocate: Callable[[], Coroutine[Any, Any, range]],
         start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
-        """`allocate` returns ids that were never used before, or raises KafkaError. `start` runs a coroutine beside
-        the caller."""
+        """`allocate` returns ids that were never used before, or raises KafkaError. `start` runs a coroutine up
+        to its first wait, and the event loop runs the rest."""
         self._loop = loop
         self._allocate = allocate
         self._start = start
@@ -65,6 +65,8 @@ class ProducerIdManager:
             self._ids, self._next_ids = self._next_ids, self._ids
         if len(self._ids) <= PREFETCH_BELOW and not self._next_ids and self._allocation is None:
             self._start(self._prefetch())
+        if not self._ids:
+            self._ids, self._next_ids = self._next_ids, self._ids  # the block may have come at once
         if not self._ids:
             raise CoordinatorLoadInProgress("the controller has not allocated producer ids yet")
         producer_id, self._ids = self._ids[0], self._ids[1:]

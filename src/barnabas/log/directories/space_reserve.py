@@ -50,7 +50,7 @@ class SpaceReserve:
 
     def is_needed(self, wanted: int) -> bool:
         """Whether there are fewer than `wanted` bytes free, so that `lent` would cut the reserve."""
-        return self._size > 0 and _free_bytes(self._directory) < wanted
+        return self._size > 0 and _free_bytes(self._directory) < wanted and self._held() > 0
 
     def ensure(self, wanted: int) -> None:
         """Makes `wanted` bytes free, out of the reserve if necessary. `refill` reserves the unused rest again."""

@@ -28,6 +28,10 @@ class TestFindCoordinator:
         assert found.coordinators[0].error_code == errors.InvalidRequest.code
         assert world.created == []
 
+    def test_no_keys_create_nothing(self, world: World) -> None:
+        assert world.ask(ApiKey.FIND_COORDINATOR, 4, coordinator_keys=[]).coordinators == []
+        assert world.created == []
+
     def test_the_topic_cannot_be_created(self, world: World) -> None:
         world.ensure_internal_topic = lambda name: errors.PolicyViolation("no more topics")  # type: ignore[method-assign]
         found = world.ask(ApiKey.FIND_COORDINATOR, 4, coordinator_keys=["x"]).coordinators[0]

@@ -4,6 +4,7 @@ Log levels belong to this process: they are changed without the controller, and 
 """
 
 from collections import Counter
+from collections.abc import Iterator
 
 from barnabas.broker.handlers.configs.config_results import ConfigResult, all_or_each, result_responses
 from barnabas.broker.process import loggers
@@ -32,10 +33,12 @@ async def handle(
         for resource in request.resources
     ]
     kept = [change for change in changes if not _is_logger(change)]
-    altered = broker.controller.call(
-        lambda controller: controller.incremental_alter_configs(kept, validate_only=request.validate_only)
-    )
-    stored = iter(await all_or_each(altered, kept))
+    stored: Iterator[ConfigResult] = iter(())
+    if kept:
+        altered = broker.controller.call(
+            lambda controller: controller.incremental_alter_configs(kept, validate_only=request.validate_only)
+        )
+        stored = iter(await all_or_each(altered, kept))
     levels = iter(_levels(broker, [change for change in changes if _is_logger(change)], request.validate_only))
     results = [next(levels) if _is_logger(change) else next(stored) for change in changes]
     return IncrementalAlterConfigsResponse(responses=result_responses(AlterConfigsResourceResponse, results))

@@ -42,6 +42,8 @@ def handle(
     if name is None:
         unknown = InvalidRequest(f"coordinators of key type {request.key_type} do not exist here")
         return _response(request, context, unknown)
+    if context.api_version >= FIRST_VERSION_WITH_MANY_KEYS and not request.coordinator_keys:
+        return FindCoordinatorResponse(coordinators=[])
     topic = broker.image.topics.get(name)
     if topic is None:
         return _create_then_find(broker, request, context, name)

@@ -48,8 +48,15 @@ async def handle(broker: BrokerServices, request: DeleteTopicsRequest, context: 
         outcomes = await broker.controller.call(lambda controller: controller.delete_topics(list(found)))
     except KafkaError as error:
         outcomes = dict.fromkeys(found, error)
-    deleted = [_result(name, topic_id, outcomes[topic_id]) for topic_id, name in found.items()]
-    return DeleteTopicsResponse(responses=refused + deleted)
+    by_name = {topic.name for topic in wanted}
+
+    def deleted(topic_id: UUID, name: str) -> DeletableTopicResult:
+        outcome = outcomes[topic_id]
+        if isinstance(outcome, UnknownTopicId) and name in by_name:
+            outcome = _missing()  # another request was faster
+        return _result(name, topic_id, outcome)
+
+    return DeleteTopicsResponse(responses=refused + [deleted(*topic) for topic in found.items()])
 
 
 def _disabled(context: RequestContext) -> KafkaError:
@@ -89,8 +96,7 @@ def _sort_out(
         if count > 1:
             refused.append(_result(name, ZERO_UUID, InvalidRequest("Duplicate topic name.")))
         elif image is None:
-            missing = UnknownTopicOrPartition("This server does not host this topic-partition.")
-            refused.append(_result(name, ZERO_UUID, missing))
+            refused.append(_result(name, ZERO_UUID, _missing()))
         elif image.topic_id in ids:
             found.pop(image.topic_id, None)
             twice = InvalidRequest("The provided topic name maps to an ID that was already supplied.")
@@ -98,6 +104,10 @@ def _sort_out(
         else:
             found[image.topic_id] = name
     return refused, found
+
+
+def _missing() -> UnknownTopicOrPartition:
+    return UnknownTopicOrPartition("This server does not host this topic-partition.")
 
 
 def _result(name: str | None, topic_id: UUID, error: KafkaError | None) -> DeletableTopicResult:

@@ -48,7 +48,7 @@ def handle_frame(
     version = context.api_version
     request, _ = decode(MetadataRequest, version, bytes(frame[position:]))
     if (version < 4 or request.allow_auto_topic_creation) and broker.config.auto_create_topics_enable:
-        missing = _missing(broker, request)
+        missing = _missing(broker, request, version)
         if missing:
             failed = run_handler(broker.loop, broker.auto_create_topics(missing))
             respond = partial(_response, broker, request, context)
@@ -58,10 +58,11 @@ def handle_frame(
     return _response(broker, request, context, {})
 
 
-def _missing(broker: BrokerServices, request: MetadataRequest) -> list[str]:
-    """Returns the requested topics that do not exist and have a valid name. A request with ids creates none."""
+def _missing(broker: BrokerServices, request: MetadataRequest, version: int) -> list[str]:
+    """Returns the requested topics that do not exist and have a valid name. A request with ids, or one that is refused
+    because of a null name, creates none."""
     wanted = request.topics or ()
-    if any(topic.name is None or topic.topic_id != ZERO_UUID for topic in wanted):
+    if any(topic.topic_id != ZERO_UUID or (topic.name is None and version < LOOKUP_BY_ID_FROM) for topic in wanted):
         return []
     names = dict.fromkeys(topic.name for topic in wanted if topic.name not in broker.image.topics)
     return [name for name in names if name is not None and isinstance(_why_not(name), UnknownTopicOrPartition)]

@@ -9,6 +9,7 @@ KeepPreparedTxn works.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -35,10 +36,8 @@ def handle(
 async def _wait_for_ids(
     broker: BrokerServices, request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse:
-    try:
+    with contextlib.suppress(KafkaError):  # who needs a new id gets COORDINATOR_LOAD_IN_PROGRESS, and asks again
         await broker.producer_ids.wait()
-    except KafkaError as error:
-        return _refused(error, context)
     response = _handle(broker, request, context)
     return await response if isinstance(response, asyncio.Future) else response
 
