@@ -23,6 +23,8 @@ pytest.importorskip("pyarrow")
 LONG_S = 60.0
 """What is over before that has not waited to the end."""
 FILES_MAX = 20
+IN_PIECES = "connection/broker/frame_buffer.py"
+"""Takes part only if a response comes in pieces, which depends on the moment."""
 """Modules of the package that take part in reading a partition."""
 
 
@@ -239,6 +241,7 @@ def test_few_files_take_part_in_reading_a_partition(broker: Broker, name: str, t
         check=True,
     )
     files = [file for file in done.stdout.split() if file.split("/")[0] not in ("protocol", "errors.py", "types.py")]
+    files = [file for file in files if file != IN_PIECES]
     assert "client/partition_reader.py" in files
     assert not [file for file in files if file.startswith("client/consumer/")]
     assert len(files) <= FILES_MAX, files

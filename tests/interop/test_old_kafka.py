@@ -29,6 +29,8 @@ HEADERS = (("a", b"1"), ("b", None), ("a", b"2"))
 def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OldKafkaBroker]:
     broker = OldKafkaBroker(tmp_path_factory.mktemp("old-kafka"))
     broker.start()
+    with barnabas.Admin(bootstrap_servers=broker.bootstrap) as admin:  # it answers before its controller knows it
+        wait_for("the broker in its own metadata", lambda: bool(admin.describe_cluster().brokers))
     yield broker
     broker.stop()
 
