@@ -174,7 +174,7 @@ def parse_partitions(text: str) -> list[int]:
     found: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdigit()):
+        if not first.isdecimal() or (dash and not last.isdecimal()):
             raise UsageError(f"partitions {text!r}: write numbers and ranges, such as 0,2,5-7")
         if int(last or first) < int(first):
             raise UsageError(f"partitions {text!r}: a range begins with its lower number, such as 5-7")
