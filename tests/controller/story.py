@@ -40,6 +40,7 @@ from barnabas.registry.registry import (
     SetPartition,
     SetTopicConfig,
 )
+from barnabas.replication.replica import NO_BROKER_EPOCH, BrokerState
 from barnabas.types import BrokerId, LeaderEpoch
 
 TYPES = {"topic": ResourceType.TOPIC, "broker": ResourceType.BROKER, "logger": ResourceType.BROKER_LOGGER,
@@ -236,9 +237,9 @@ class World:
         ]
 
 
-def _member(word: str) -> tuple[BrokerId, int]:
+def _member(word: str) -> BrokerState:
     node_id, _, epoch = word.partition(":")
-    return BrokerId(int(node_id)), int(epoch or -1)
+    return BrokerState(BrokerId(int(node_id)), int(epoch or NO_BROKER_EPOCH))
 
 
 def _answer(name: str, result: object, done: str) -> str:

@@ -8,6 +8,7 @@ from barnabas.controller.isr_control import IsrRequest, alter_partitions
 from barnabas.errors import InvalidRequest, InvalidUpdateVersion, KafkaError
 from barnabas.metadata.image import MetadataImage, PartitionImage
 from barnabas.registry.registry import SetPartition
+from barnabas.replication.replica import NO_BROKER_EPOCH, BrokerState
 from barnabas.types import BrokerId, LeaderEpoch
 
 from .story import World, tell
@@ -112,7 +113,7 @@ def _world() -> MetadataImage:
 
 
 def _request(image: MetadataImage, topic: str, index: int, *isr: int, partition_epoch: int = 0) -> IsrRequest:
-    members = tuple((BrokerId(node_id), -1) for node_id in isr)
+    members = tuple(BrokerState(BrokerId(node_id), NO_BROKER_EPOCH) for node_id in isr)
     return IsrRequest(image.topics[topic].topic_id, index, LeaderEpoch(0), partition_epoch, members)
 
 
@@ -142,7 +143,7 @@ def test_what_is_accepted_keeps_the_leader_and_moves_the_partition_epoch(
 ) -> None:
     image = _world()
     before = image.topics["a"].partitions[0]
-    members = tuple((BrokerId(node_id), epoch) for node_id, epoch in isr)
+    members = tuple(BrokerState(BrokerId(node_id), epoch) for node_id, epoch in isr)
     request = IsrRequest(image.topics["a"].topic_id, 0, LeaderEpoch(leader_epoch), partition_epoch, members)
     changes, ((_, result),) = alter_partitions(image, BrokerId(broker), 1, [request])
     if isinstance(result, KafkaError):

@@ -42,10 +42,11 @@ class ControllerThread:
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="barnabas-controller")
         self._calls = 0
         """The number of calls that wait for the thread, or run there."""
-        self._last_call: asyncio.Future[Any] | None = None
-        self._is_shut_down = False
         self._in_heartbeat = False
         """Whether one of them is a heartbeat."""
+        self._last_call: asyncio.Future[Any] | None = None
+        """The call that was given to the thread last; None if all are done."""
+        self._is_shut_down = False
 
     async def call(self, action: Callable[[Controller], T]) -> T:
         """Returns the result of `action`, after the images that it published. Raises the KafkaError of `action`, and

@@ -24,8 +24,8 @@ from barnabas.config.endpoints import (
     SASL_PLAINTEXT,
     WILDCARDS,
     Endpoint,
-    inter_broker_endpoint,
-    parse_endpoint,
+    endpoint_beside,
+    entry_for_brokers,
     parse_endpoints,
     parse_protocol_map,
 )
@@ -191,21 +191,15 @@ class BrokerConfig:
         protocols = parse_protocol_map(self.listener_security_protocol_map)
         skipped = self.controller_listener_names
         inter_broker_name = (self.inter_broker_listener_name or "").strip().upper()
-        for_brokers_alone = protocols.get(inter_broker_name) == SASL_PLAINTEXT
-        if for_brokers_alone:
+        if protocols.get(inter_broker_name) == SASL_PLAINTEXT:
             skipped = (*skipped, inter_broker_name)
         attributes["endpoints"] = parse_endpoints("listeners", self.listeners, protocols, skipped)
-        attributes["inter_broker_endpoint"] = inter_broker_endpoint(
-            inter_broker_name, self.listeners, protocols, self.endpoints
-        )
+        attributes["inter_broker_endpoint"] = entry_for_brokers(
+            "listeners", inter_broker_name, self.listeners, protocols
+        ) or endpoint_beside(inter_broker_name, self.endpoints)
         advertised = self.advertised_listeners
-        attributes["advertised_inter_broker_endpoint"] = next(
-            (
-                parse_endpoint("advertised.listeners", text, protocols, SASL_PLAINTEXT)
-                for text in advertised or ()
-                if for_brokers_alone and text.partition("://")[0].strip().upper() == inter_broker_name
-            ),
-            None,
+        attributes["advertised_inter_broker_endpoint"] = entry_for_brokers(
+            "advertised.listeners", inter_broker_name, advertised or (), protocols
         )
         attributes["advertised_endpoints"] = (
             parse_endpoints("advertised.listeners", advertised, protocols, skipped) if advertised else ()

@@ -12,7 +12,8 @@ __all__ = [
     "SASL_PLAINTEXT",
     "WILDCARDS",
     "Endpoint",
-    "inter_broker_endpoint",
+    "endpoint_beside",
+    "entry_for_brokers",
     "parse_endpoint",
     "parse_endpoints",
     "parse_protocol_map",
@@ -99,14 +100,20 @@ def parse_endpoints(
     return endpoints
 
 
-def inter_broker_endpoint(
-    name: str | None, listeners: Iterable[str], protocols: dict[str, str], clients: tuple[Endpoint, ...]
-) -> Endpoint:
-    """Returns the endpoint for the cluster's other brokers: the entry of `listeners` with this name and the protocol
-    SASL_PLAINTEXT, or a free port beside the endpoints of `clients`."""
-    for text in listeners:
-        if name and text.partition("://")[0].strip().upper() == name and protocols.get(name) == SASL_PLAINTEXT:
-            return parse_endpoint("listeners", text, protocols, SASL_PLAINTEXT)
+def entry_for_brokers(
+    setting: str, name: str | None, entries: Iterable[str], protocols: dict[str, str]
+) -> Endpoint | None:
+    """Returns the entry that is for the cluster's other brokers alone: the one with this name, if the protocol of the
+    name is SASL_PLAINTEXT."""
+    if name and protocols.get(name) == SASL_PLAINTEXT:
+        for text in entries:
+            if text.partition("://")[0].strip().upper() == name:
+                return parse_endpoint(setting, text, protocols, SASL_PLAINTEXT)
+    return None
+
+
+def endpoint_beside(name: str | None, clients: tuple[Endpoint, ...]) -> Endpoint:
+    """Returns an endpoint with a free port for the cluster's other brokers, beside the endpoints of `clients`."""
     by_name = {endpoint.name: endpoint for endpoint in clients}
     host = by_name.get(name or "", clients[0]).host
     free = [each for each in (name, "INTERNAL", "BROKERS") if each and each not in by_name]

@@ -22,6 +22,7 @@ from barnabas.errors import (
 )
 from barnabas.metadata.image import MetadataImage, PartitionImage, TopicImage
 from barnabas.registry.registry import Change, SetPartition
+from barnabas.replication.replica import NO_BROKER_EPOCH, BrokerState
 from barnabas.types import BrokerId, LeaderEpoch
 
 __all__ = ["IsrChanges", "IsrRequest", "alter_partitions"]
@@ -34,8 +35,7 @@ class IsrRequest(NamedTuple):
     partition_index: int
     leader_epoch: LeaderEpoch
     partition_epoch: int
-    new_isr: tuple[tuple[BrokerId, int], ...]
-    """The members with the epochs of their brokers, -1 for one that is not known."""
+    new_isr: tuple[BrokerState, ...]
 
 
 class IsrChanges(NamedTuple):
@@ -108,5 +108,5 @@ def _check(image: MetadataImage, broker_id: BrokerId, partition: PartitionImage,
         broker = image.brokers.get(node_id)
         if broker is None or broker.fenced:
             raise IneligibleReplica(f"broker {node_id} is not live: it is {'fenced' if broker else 'not registered'}")
-        if epoch >= 0 and broker.epoch != epoch:
+        if epoch not in (NO_BROKER_EPOCH, broker.epoch):
             raise IneligibleReplica(f"broker {node_id} has registered again since: its epoch is {broker.epoch}")

@@ -20,33 +20,23 @@ def run_handler(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -
 
     A task would run it only in the next turn of the loop, and would complain if the broker stopped while it waits.
     """
-    result: asyncio.Future[T] | None = None
+    result: asyncio.Future[T] = loop.create_future()
 
     def go_on(_: object = None) -> None:
         try:
             awaited: asyncio.Future[Any] = work.send(None)
         except StopIteration as end:
-            outcome.append(end.value)
-            if result is not None:
-                result.set_result(end.value)
+            result.set_result(end.value)
         except asyncio.CancelledError:
-            if result is None:
-                raise
             result.cancel()
         except Exception as error:
-            if result is None:
-                raise
             result.set_exception(error)
         else:
             awaited._asyncio_future_blocking = False  # as a task does: others may await the same future
             awaited.add_done_callback(go_on)
 
-    outcome: list[T] = []
     go_on()
-    if outcome:
-        return outcome[0]
-    result = loop.create_future()
-    return result
+    return result.result() if result.done() else result
 
 
 def respond_later(

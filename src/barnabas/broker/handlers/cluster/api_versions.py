@@ -7,7 +7,7 @@ from barnabas.broker.requests.dispatch import frame_of
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
 from barnabas.errors import InvalidRequest, UnsupportedVersion
-from barnabas.metadata.features import FEATURES, Features
+from barnabas.metadata.features import FEATURES
 from barnabas.network.connection import Parts
 from barnabas.protocol.apis import ADVERTISED_PRODUCE_FIRST, SERVED, ApiKey, VersionRange
 from barnabas.protocol.codec import decode
@@ -20,13 +20,13 @@ from barnabas.protocol.messages.api_versions import (
 )
 
 _LAST_VERSION = SERVED[ApiKey.API_VERSIONS].last
-_encoded: dict[int, tuple[Features, bytes]] = {}
-"""The encoded response to clients and its features by version."""
+_encoded: dict[int, bytes] = {}
+"""The encoded response to clients by version."""
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-")
 
 
 def handle_frame(broker: BrokerServices, frame: memoryview, position: int, context: RequestContext) -> Parts:
-    return (refusal(frame, position, context) or _answer(FEATURES, context),)
+    return (refusal(frame, position, context) or _answer(context),)
 
 
 def refusal(frame: memoryview, position: int, context: RequestContext) -> bytes | bytearray | None:
@@ -45,29 +45,28 @@ def refusal(frame: memoryview, position: int, context: RequestContext) -> bytes 
     return None
 
 
-def _answer(features: Features, context: RequestContext) -> bytes:
+def _answer(context: RequestContext) -> bytes:
     """Returns the response, which is encoded once for each version, because every connection begins with it."""
     version = context.api_version
-    kept = _encoded.get(version)
-    if kept is None or kept[0] is not features:
-        kept = _encoded[version] = (features, bytes(frame_of(context, describe(features, version, SERVED))))
-    frame = kept[1]
+    frame = _encoded.get(version)
+    if frame is None:
+        frame = _encoded[version] = bytes(frame_of(context, describe(version, SERVED)))
     return frame[:4] + context.correlation_id.to_bytes(4, "big", signed=True) + frame[8:]
 
 
-def describe(features: Features, version: int, served: Mapping[int, VersionRange]) -> ApiVersionsResponse:
+def describe(version: int, served: Mapping[int, VersionRange]) -> ApiVersionsResponse:
     """Returns the response that lists the served APIs and the features."""
     return ApiVersionsResponse(
         api_keys=_api_keys(served),
         supported_features=[
             SupportedFeatureKey(name=name, min_version=low, max_version=high)
-            for name, (low, high) in features.supported.items()
+            for name, (low, high) in FEATURES.supported.items()
             if version >= 4 or low > 0
         ],
-        finalized_features_epoch=features.epoch,
+        finalized_features_epoch=FEATURES.epoch,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in features.finalized.items()
+            for name, level in FEATURES.finalized.items()
             if level > 0
         ],
     )

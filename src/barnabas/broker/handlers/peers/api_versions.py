@@ -4,11 +4,10 @@ from barnabas.broker.handlers.cluster.api_versions import describe, refusal
 from barnabas.broker.requests.dispatch import frame_of
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
-from barnabas.metadata.features import FEATURES
 from barnabas.network.connection import Parts
 from barnabas.protocol.apis import SERVED_TO_BROKERS
 
 
 def handle_frame(broker: BrokerServices, frame: memoryview, position: int, context: RequestContext) -> Parts:
     refused = refusal(frame, position, context)
-    return (refused or frame_of(context, describe(FEATURES, context.api_version, SERVED_TO_BROKERS)),)
+    return (refused or frame_of(context, describe(context.api_version, SERVED_TO_BROKERS)),)
