@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("confluent_kafka", reason="the benchmark's clients are confluent-kafka's")
-
 from bench.brokers import free_port, is_cleaner, make_broker, process_tree
 from bench.peers import PeerUnavailable
 

@@ -1,9 +1,5 @@
 """The log that every broker has to clean."""
 
-import pytest
-
-pytest.importorskip("confluent_kafka", reason="the benchmark's clients are confluent-kafka's")
-
 from barnabas.records.batch import read_header
 from barnabas.records.reader import read_records
 from bench.compaction import batches

@@ -2,8 +2,6 @@
 
 import pytest
 
-pytest.importorskip("confluent_kafka", reason="the benchmark's clients are confluent-kafka's")
-
 from bench.peers import PeerUnavailable, need
 
 

@@ -3,10 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("confluent_kafka", reason="the benchmark's clients are confluent-kafka's")
-
 from bench import report
 
 

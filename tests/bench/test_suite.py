@@ -1,9 +1,5 @@
 """The rows of the benchmark that are run."""
 
-import pytest
-
-pytest.importorskip("confluent_kafka", reason="the benchmark's clients are confluent-kafka's")
-
 from bench.suite import LOADS, QUICK, Scale, Suite, format_number
 
 

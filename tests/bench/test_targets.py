@@ -1,9 +1,5 @@
 """The targets of the benchmarks."""
 
-import pytest
-
-pytest.importorskip("confluent_kafka", reason="the benchmark's clients are confluent-kafka's")
-
 from bench.suite import INIT, LARGE, LATENCY_RATES, LOADS, LOOP, RAW_FETCH_PARTITION_BYTES, SMALL
 from bench.targets import TARGETS, Target
 

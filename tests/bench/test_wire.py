@@ -2,10 +2,6 @@
 
 import struct
 
-import pytest
-
-pytest.importorskip("confluent_kafka", reason="the benchmark's clients are confluent-kafka's")
-
 from bench import wire
 
 

@@ -5,17 +5,7 @@ import pytest
 from barnabas.broker.fetch_sessions import FetchSession, FetchSessionCache, wanted_partitions
 from barnabas.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall_ms(self) -> int:
-        return int(self.now * 1000)
+from hand_clock import HandClock
 
 
 def request(session_id: int = 0, epoch: int = 0, *partitions: int) -> FetchRequest:
@@ -34,7 +24,7 @@ def begin(cache: FetchSessionCache, *partitions: int) -> int:
 
 
 def test_a_full_cache_keeps_what_is_used_and_evicts_what_is_idle() -> None:
-    clock = Clock()
+    clock = HandClock()
     cache = FetchSessionCache(2, clock)
     first, second = begin(cache, 0), begin(cache, 1)
     assert first
@@ -52,11 +42,11 @@ def test_a_full_cache_keeps_what_is_used_and_evicts_what_is_idle() -> None:
 
 
 def test_no_slots_no_sessions() -> None:
-    assert begin(FetchSessionCache(0, Clock()), 0) == 0
+    assert begin(FetchSessionCache(0, HandClock()), 0) == 0
 
 
 def test_epochs_go_round_without_0() -> None:
-    cache = FetchSessionCache(1, Clock())
+    cache = FetchSessionCache(1, HandClock())
     session = begin_session(cache, 0)
     assert session is not None
     session.epoch = 2**31 - 1
@@ -67,7 +57,7 @@ def test_epochs_go_round_without_0() -> None:
 
 
 def test_who_was_served_goes_to_the_end_of_the_order() -> None:
-    cache = FetchSessionCache(1, Clock())
+    cache = FetchSessionCache(1, HandClock())
     session = begin_session(cache, 0, 1, 2)
     assert session is not None
     session.move_to_end(session.partitions["t", 0])
@@ -76,7 +66,7 @@ def test_who_was_served_goes_to_the_end_of_the_order() -> None:
 
 def test_sessions_hold_so_many_partitions_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("barnabas.broker.fetch_sessions._PARTITIONS_MAX", 10)
-    clock = Clock()
+    clock = HandClock()
     cache = FetchSessionCache(100, clock)
     first = begin(cache, *range(6))
     assert begin(cache, *range(5)) == 0

@@ -23,17 +23,7 @@ from barnabas.errors import ElectionNotNeeded, NotController, RequestTimedOut, T
 from barnabas.metadata.image import PartitionImage, TopicImage
 from barnabas.registry.embedded import EmbeddedRegistry
 from barnabas.registry.registry import Change, RegistryUnavailable, SetPartition
-
-
-class HandClock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall_ms(self) -> int:
-        return int(self.now * 1000)
+from hand_clock import HandClock
 
 
 class Cluster:

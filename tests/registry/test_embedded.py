@@ -23,23 +23,11 @@ from barnabas.registry.registry import (
     RegistryUnavailable,
     SetBrokerConfig,
 )
+from hand_clock import HandClock
 from registry import conformance
 from stopwatch import Stopwatch
 
 PARTITION = PartitionImage(1, 0, (1,), (1,), 0)
-
-
-class HandClock:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall_ms(self) -> int:
-        return int(self.now * 1000)
 
 
 class EmbeddedHarness:

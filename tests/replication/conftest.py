@@ -7,7 +7,7 @@ import pytest
 
 from barnabas.config.log_config import DEFAULT_LOG_CONFIG
 from barnabas.log.log_manager import LogManager
-from replication.rig import HandClock
+from hand_clock import HandClock
 
 
 @pytest.fixture

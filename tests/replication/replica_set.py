@@ -8,7 +8,7 @@ from barnabas.log.log_manager import LogManager
 from barnabas.replication.partition import Partition
 from barnabas.replication.replica import FollowerFetch, FollowerRead
 from barnabas.types import BrokerId, LeaderEpoch, TopicPartition
-from replication.rig import HandClock
+from hand_clock import HandClock
 
 __all__ = ["ReplicaSet"]
 

@@ -13,19 +13,6 @@ def validated_batch(value: bytes = b"x") -> ValidatedBatch:
     return ValidatedBatch(header, batch, header.max_timestamp, 0, 1)
 
 
-class HandClock:
-    """Time moves when a test says so."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall_ms(self) -> int:
-        return 1_700_000_000_000 + int(self.now * 1000)
-
-
 class Watcher:
     def __init__(self, partition: Partition) -> None:
         self.woken = 0

@@ -30,7 +30,8 @@ from barnabas.records.batch import read_header
 from barnabas.replication.partition import Partition
 from barnabas.replication.replica import FollowerFetch, FollowerRead, IsrChange
 from barnabas.types import BrokerId, LeaderEpoch, Offset, TopicPartition
-from replication.rig import HandClock, validated_batch
+from hand_clock import HandClock
+from replication.rig import validated_batch
 
 __all__ = ["Options", "SimulatedCluster", "batches_of"]
 

@@ -3,8 +3,9 @@
 import pytest
 
 from barnabas.log.log_manager import LogManager
+from hand_clock import HandClock
 from replication.replica_set import ReplicaSet
-from replication.rig import HandClock, validated_batch
+from replication.rig import validated_batch
 
 STORY = """
 before                         1: 0/0  2: 0/0  3: 0/0

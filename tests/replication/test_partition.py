@@ -28,8 +28,9 @@ from barnabas.log.log_manager import LogManager
 from barnabas.replication.partition import Partition
 from barnabas.replication.replica import BrokerState, FollowerFetch, IsrChange
 from barnabas.types import BrokerId, LeaderEpoch, Offset, TopicPartition
+from hand_clock import HandClock
 from replication.replica_set import ReplicaSet
-from replication.rig import HandClock, Watcher, validated_batch
+from replication.rig import Watcher, validated_batch
 
 ME, OTHER = 1, 2
 TOPIC_ID = uuid.UUID(int=7)

@@ -16,7 +16,8 @@ from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, 
 from barnabas.replication.replica import FollowerFetch, FollowerRead
 from barnabas.replication.replica_manager import ReplicaManager
 from barnabas.types import TopicPartition
-from replication.rig import HandClock, Watcher, validated_batch
+from hand_clock import HandClock
+from replication.rig import Watcher, validated_batch
 
 ME, OTHER = 1, 2
 TOPIC_ID = uuid.UUID(int=7)

@@ -2,10 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("confluent_kafka", reason="the benchmark's clients are confluent-kafka's")
-
 from bench import report
 from bench.clients import comparison as clients
 from bench.clients import loads as client_loads

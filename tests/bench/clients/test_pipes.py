@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("confluent_kafka", reason="the benchmark's clients are confluent-kafka's")
-
 from bench.clients import pipes
 
 

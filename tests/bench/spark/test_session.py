@@ -3,10 +3,6 @@
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-pytest.importorskip("confluent_kafka", reason="the benchmark's clients are confluent-kafka's")
-
 from bench.spark import report as spark_report
 from bench.spark import session as spark_session
 

@@ -2,10 +2,6 @@
 
 from typing import Any
 
-import pytest
-
-pytest.importorskip("confluent_kafka", reason="the benchmark's clients are confluent-kafka's")
-
 from bench.spark import report as spark_report
 
 

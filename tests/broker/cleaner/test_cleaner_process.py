@@ -134,16 +134,22 @@ def test_it_ends_when_there_is_nothing_to_do(make_running: MakeRunning) -> None:
     running.until_told("finished")
 
 
-def test_a_job_that_comes_as_it_ends_is_not_lost(make_running: MakeRunning) -> None:
-    running = make_running(idle_s=0.05)
+def end_with_work_left(running: Running) -> int:
+    """Returns the number of a process that has done a job and ended, which its broker sees only after the next job was
+    submitted, for which there is work now."""
     fill(running.rig)
     running.cleaner.run()
     running.until_told("finished")
     first = running.process.pid
     assert first is not None
-    # its broker sees the end of it only after the next job was submitted
     os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
     fill(running.rig)
+    return first
+
+
+def test_a_job_that_comes_as_it_ends_is_not_lost(make_running: MakeRunning) -> None:
+    running = make_running(idle_s=0.05)
+    first = end_with_work_left(running)
     running.events.clear()
     assert running.cleaner.run()
     assert running.process.pid == first
@@ -155,13 +161,7 @@ def test_a_job_that_comes_as_it_ends_is_not_lost(make_running: MakeRunning) -> N
 def test_a_job_that_comes_as_it_ends_and_is_given_up_again(make_running: MakeRunning) -> None:
     running = make_running(idle_s=0.05)
     rig = running.rig
-    fill(rig)
-    running.cleaner.run()
-    running.until_told("finished")
-    first = running.process.pid
-    assert first is not None
-    os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
-    fill(rig)
+    end_with_work_left(running)
     assert running.cleaner.run()
     rig.manager.delete(TP)
     running.events.clear()
@@ -178,13 +178,7 @@ def test_a_job_that_comes_as_it_ends_and_is_given_up_again(make_running: MakeRun
 
 def test_nothing_is_started_after_the_close(make_running: MakeRunning, monkeypatch: pytest.MonkeyPatch) -> None:
     running = make_running(idle_s=0.05)
-    fill(running.rig)
-    running.cleaner.run()
-    running.until_told("finished")
-    first = running.process.pid
-    assert first is not None
-    os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
-    fill(running.rig)
+    end_with_work_left(running)
     running.cleaner.run()
     polls: list[int] = []
     real = subprocess.Popen.poll

@@ -1,7 +1,6 @@
 """The calls that `barnabas.Consumer` and `barnabas.aio.Consumer` share: the same story told to both."""
 
 import asyncio
-import inspect
 import logging
 import socket
 import threading
@@ -17,19 +16,13 @@ from barnabas.errors import ClientClosed, UsageError, WokenUp
 from barnabas.testing import Broker
 from barnabas.types import TopicPartition
 from client.consumer.conftest import RECORDS, poll_all
+from client.fronts import public_methods
 
 pytestmark = pytest.mark.timeout(120)  # here nearly everything ends only when all records have come
 
 
 def test_both_fronts_have_the_same_names_and_arguments() -> None:
-    def told(front: Any) -> dict[str, Any]:
-        return {
-            name: inspect.signature(member).replace(return_annotation=None)
-            for name, member in inspect.getmembers(front, inspect.isfunction)
-            if not name.startswith("_")
-        }
-
-    assert told(barnabas.Consumer) == told(barnabas.aio.Consumer)
+    assert public_methods(barnabas.Consumer) == public_methods(barnabas.aio.Consumer)
 
 
 def test_reading_committing_and_going_on(front: Any, topic: str, settings: dict[str, Any]) -> None:

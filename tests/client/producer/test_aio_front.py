@@ -1,7 +1,6 @@
 """`barnabas.aio.Producer` against a broker in this process."""
 
 import asyncio
-import inspect
 import os
 import socket
 from collections.abc import Callable, Coroutine, Iterator
@@ -24,6 +23,7 @@ from barnabas.errors import (
 )
 from barnabas.testing import Broker
 from client.conftest import SOON_S
+from client.fronts import public_methods
 from stopwatch import Stopwatch
 
 Scene = Callable[[barnabas.aio.Producer], Coroutine[Any, Any, None]]
@@ -62,14 +62,7 @@ def values(broker: Broker) -> list[bytes | None]:
 
 
 def test_both_fronts_have_the_same_names_and_arguments() -> None:
-    def told(front: Any) -> dict[str, Any]:
-        return {
-            name: inspect.signature(member).replace(return_annotation=None)
-            for name, member in inspect.getmembers(front, inspect.isfunction)
-            if not name.startswith("_")
-        }
-
-    assert told(barnabas.Producer) == told(barnabas.aio.Producer)
+    assert public_methods(barnabas.Producer) == public_methods(barnabas.aio.Producer)
 
 
 def test_what_is_sent_is_written(broker: Broker) -> None:
