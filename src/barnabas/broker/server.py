@@ -368,6 +368,11 @@ class Broker:
                 )
         return self._inter_broker_listener.endpoint
 
+    @property
+    def peers(self) -> "PeerConnections | None":
+        """The connections to the other brokers of the cluster; None for one broker alone."""
+        return self._peers
+
     async def connect_to_peers(
         self,
         address_of: "Callable[[int], PeerAddress | None]",

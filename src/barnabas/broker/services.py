@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from barnabas.broker.cleaner.log_cleaner import LogCleaner
 from barnabas.broker.connections.advertised_addresses import NamedBroker
@@ -29,6 +29,9 @@ from barnabas.network.connection import Parts, PendingReply, RequestConnection
 from barnabas.network.time_slicing import TimeSlicer
 from barnabas.replication.replica_manager import ReplicaManager
 from barnabas.types import BrokerId
+
+if TYPE_CHECKING:
+    from barnabas.broker.peers.peer_connections import PeerConnections
 
 __all__ = ["BrokerServices"]
 
@@ -76,6 +79,10 @@ class BrokerServices(Protocol):
     @property
     def dispatcher(self) -> RequestDispatcher:
         """Handles the requests of clients."""
+
+    @property
+    def peers(self) -> "PeerConnections | None":
+        """The connections to the other brokers of the cluster; None for one broker alone."""
 
     @property
     def image(self) -> MetadataImage:

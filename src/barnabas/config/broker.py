@@ -50,6 +50,7 @@ class BrokerConfig:
     log_dir: tuple[str, ...]
     log_dirs: tuple[str, ...] | None
     log_dir_reserve_bytes: int
+    registry_file: str | None
     broker_heartbeat_interval_ms: int
     broker_session_timeout_ms: int
     durability: str
@@ -78,6 +79,12 @@ class BrokerConfig:
     default_replication_factor: int
     auto_create_topics_enable: bool
     delete_topic_enable: bool
+    replica_lag_time_max_ms: int
+    replica_fetch_wait_max_ms: int
+    replica_fetch_min_bytes: int
+    replica_fetch_max_bytes: int
+    replica_fetch_response_max_bytes: int
+    replica_fetch_backoff_ms: int
     replica_high_watermark_checkpoint_interval_ms: int
     producer_id_expiration_ms: int
     producer_id_expiration_check_interval_ms: int

@@ -116,12 +116,11 @@ _BY_SUBJECT: Final[dict[str, str]] = {
     """,
     "replication between brokers and its quotas": """
         follower.replication.throttled.rate leader.replication.throttled.rate
-        replica.alter.log.dirs.io.max.bytes.per.second replica.lag.time.max.ms request.timeout.ms
+        replica.alter.log.dirs.io.max.bytes.per.second request.timeout.ms
         alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
         auto.leader.rebalance.enable controlled.shutdown.enable cordoned.log.dirs
         leader.imbalance.check.interval.seconds log.dir.failure.timeout.ms quota.window.num
-        quota.window.size.seconds replica.fetch.backoff.ms replica.fetch.max.bytes replica.fetch.min.bytes
-        replica.fetch.response.max.bytes replica.fetch.wait.max.ms replica.selector.class
+        quota.window.size.seconds replica.selector.class
         replica.socket.receive.buffer.bytes replica.socket.timeout.ms replication.quota.window.num
         replication.quota.window.size.seconds socket.connection.setup.timeout.max.ms
         socket.connection.setup.timeout.ms unclean.leader.election.interval.ms

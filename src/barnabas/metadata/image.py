@@ -66,13 +66,20 @@ class TopicImage(NamedTuple):
 
 
 class BrokerImage(NamedTuple):
-    """A live broker. `epoch` grows with each registration and tells an earlier registration of the same node apart."""
+    """A registered broker. `epoch` grows with each registration and tells an earlier one of the same node apart.
+
+    A fenced broker is not live: it has stopped, or the controller has not heard of it.
+    """
 
     node_id: BrokerId
     epoch: int
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     fenced: bool = False
+    peer_endpoint: Endpoint | None = None
+    """The address for other brokers; None for a broker without peers."""
+    process: str = ""
+    """The process of the broker, as `broker/cluster/liveness.py` finds it on this machine."""
 
 
 class MetadataImage:
