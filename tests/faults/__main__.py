@@ -1,4 +1,6 @@
-"""Kills a broker with SIGKILL while its clients are at work, restarts it on its directory, checks every promise."""
+"""Kills a broker with SIGKILL while its clients are at work, restarts it on its directory, checks every promise.
+
+With `cluster`: several brokers, which are also stopped, asked to end, wiped and cut off from each other."""
 
 from __future__ import annotations
 
@@ -11,9 +13,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import cluster.rounds
 import consuming
 import members
 import producing
+from cluster.plan import Deed
 from confluent_kafka import KafkaException
 
 import compaction
@@ -35,18 +39,32 @@ TESTS: dict[str, tuple[Callable[[BrokerProcess, int], FaultTest], tuple[str, ...
 }
 
 
+CLUSTER = "cluster"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python tests/faults", description=__doc__)
     parser.add_argument(
-        "test", choices=list(TESTS), help="what goes on while the broker is killed; workers, members: it lives on"
+        "test",
+        choices=[*TESTS, CLUSTER],
+        help="what goes on while the broker is killed; workers, members: it lives on; cluster: one of several",
     )
     parser.add_argument("--broker", default="barnabas", help="kafka, barnabas or NAME=COMMAND with {port}")
     parser.add_argument("--rounds", type=int, default=200, help="kills (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000), help="default: random")
     parser.add_argument("--first-round", type=int, default=0, help="begin with a later round's moments on an empty log")
     parser.add_argument("--keep", action="store_true", help="keep the data directory after a failure")
+    several = parser.add_argument_group(CLUSTER)
+    several.add_argument("--seconds", type=float, default=60.0, help="of a round's faults (default: %(default)s)")
+    several.add_argument("--brokers", type=int, default=3, help="default: %(default)s")
+    several.add_argument("--port", type=int, default=0, help="the first broker's (default: any free ones)")
+    several.add_argument(
+        "--deeds", default=",".join(deed.name.lower() for deed in Deed), help="the kinds of faults (default: all)"
+    )
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="barnabas-faults-"))
+    if options.test == CLUSTER:
+        return run_cluster(options, root)
     broker: BrokerProcess | None = None
     failed = 1
     make_test, settings = TESTS[options.test]
@@ -63,6 +81,28 @@ def main() -> int:
     finally:
         if broker is not None:
             broker.stop()
+        if failed and options.keep:
+            print(f"kept: {root}")
+        else:
+            shutil.rmtree(root, ignore_errors=True)
+    return failed
+
+
+def run_cluster(options: argparse.Namespace, root: Path) -> int:
+    print(f"{options.brokers} brokers, {options.rounds} rounds of {options.seconds:g} s from seed {options.seed}")
+    wanted = cluster.rounds.Options(
+        options.rounds,
+        options.seconds,
+        options.seed,
+        options.brokers,
+        options.port,
+        frozenset(Deed[name.strip().upper()] for name in options.deeds.split(",") if name.strip()),
+        keep=options.keep,
+    )
+    failed = 1
+    try:
+        failed = cluster.rounds.run(wanted, root, lambda line: print(line, flush=True))
+    finally:
         if failed and options.keep:
             print(f"kept: {root}")
         else:

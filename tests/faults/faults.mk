@@ -7,9 +7,14 @@ FAULTS_ARGS ?=
 
 FAULTS_MEMBER_ROUNDS ?= 24
 
-.PHONY: test-faults test-faults-compaction test-faults-consumer test-faults-members test-faults-producer test-faults-transactions
+FAULTS_CLUSTER_SECONDS ?= 60
+
+.PHONY: test-faults test-faults-cluster test-faults-compaction test-faults-consumer test-faults-members test-faults-producer test-faults-transactions
 test-faults: $(if $(VENV),$(VENV)/.installed)  ## SIGKILL during produce, 200 times: nothing acknowledged lost or doubled
 	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults produce --rounds $(FAULTS_ROUNDS) $(FAULTS_ARGS)
+
+test-faults-cluster: $(if $(VENV),$(VENV)/.installed)  ## Three brokers killed, stopped, wiped, cut off for a minute, 200 times: no anomaly, equal replicas
+	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults cluster --rounds $(FAULTS_ROUNDS) --seconds $(FAULTS_CLUSTER_SECONDS) $(FAULTS_ARGS)
 
 test-faults-compaction: $(if $(VENV),$(VENV)/.installed)  ## SIGKILL of brokers and cleaners, 200 times: the last record of each key stands
 	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults compaction --rounds $(FAULTS_ROUNDS) $(FAULTS_ARGS)

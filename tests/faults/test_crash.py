@@ -43,3 +43,7 @@ def test_our_own_consumers_keep_their_promises_over_four_rounds_of_kills() -> No
 
 def test_members_come_and_go_and_none_is_stuck() -> None:
     run("members", "--rounds", "1", "--seed", "20")
+
+
+def test_the_clients_of_a_cluster_see_no_anomaly_while_its_brokers_are_killed() -> None:
+    run("cluster", "--rounds", "1", "--seconds", "8", "--seed", "20", "--brokers", "1")

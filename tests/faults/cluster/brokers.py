@@ -1,0 +1,246 @@
+"""The brokers of a cluster as processes, each started alone on one registry, so that each can be hit alone."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import barnabas
+from barnabas.client.admin.cluster import ClusterDescription
+from barnabas.connection.cluster import TopicView
+from barnabas.errors import BarnabasError
+from bench.attached import attached
+from cluster.links import Links
+
+__all__ = ["BrokersFailed", "ClusterProcesses", "free_ports"]
+
+HOST = "127.0.0.1"
+PEERS = "PEERS"
+"""The listener for brokers, where it has to be named."""
+READY_TIMEOUT_S = 60.0
+TERMINATED_TIMEOUT_S = 60.0
+ASKED_TIMEOUT_S = 3.0
+
+
+class BrokersFailed(Exception):
+    """The brokers did not do what the harness asked for: the round proves nothing."""
+
+
+class ClusterProcesses:
+    """Broker processes 1 to N: ``root/registry.db``, ``root/broker-1``, ``root/broker-1.log`` and so on.
+
+    The output of a broker is beside its data directory, which may be wiped. ``ended`` names the brokers that ended
+    although nobody had asked them to.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        brokers: int,
+        first_port: int,
+        settings: Mapping[str, str],
+        *,
+        linked: bool = False,
+    ) -> None:
+        """``linked``: connections between brokers pass through `Links`, which needs three times as many ports."""
+        self.root = root
+        self.ids = list(range(1, brokers + 1))
+        self.ended: list[str] = []
+        self.frozen: set[int] = set()
+        self._first_port = first_port
+        self._settings = settings
+        self.links = Links({id_: self._peer_ports(id_) for id_ in self.ids}) if linked else None
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._asked: set[int] = set()
+
+    # --- addresses --------------------------------------------------------------------------------------------------
+
+    def port(self, broker: int) -> int:
+        return self._first_port + broker - 1
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"{HOST}:{self.port(broker)}" for broker in self.ids)
+
+    def data_dir(self, broker: int) -> Path:
+        return self.root / f"broker-{broker}"
+
+    def output(self, broker: int) -> str:
+        path = self.root / f"broker-{broker}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def _peer_ports(self, broker: int) -> tuple[int, int]:
+        """Returns the ports that a broker advertises to the others, and that it listens at."""
+        return self.port(broker) + len(self.ids), self.port(broker) + 2 * len(self.ids)
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    def running(self, broker: int) -> bool:
+        process = self._processes.get(broker)
+        if process is None:
+            return False
+        if process.poll() is not None and broker not in self._asked:
+            self._asked.add(broker)
+            last = [line for line in self.output(broker).splitlines() if line.strip()][-3:]
+            self.ended.append(f"broker {broker} ended with {process.returncode}: {' / '.join(last)[-600:]}")
+        return process.poll() is None
+
+    @property
+    def reachable(self) -> list[int]:
+        """The brokers that run and are not stopped."""
+        return [broker for broker in self.ids if self.running(broker) and broker not in self.frozen]
+
+    def start(self, broker: int) -> None:
+        assert not self.running(broker), f"broker {broker} runs already"
+        self._asked.discard(broker)
+        self.root.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "barnabas", "serve", "--data-dir", str(self.data_dir(broker))]
+        if len(self.ids) > 1:
+            command += ["--node-id", str(broker), "--registry", str(self.root / "registry.db")]
+        for name, value in {**self._settings, **self._listeners(broker)}.items():
+            command += ["--set", f"{name}={value}"]
+        with (self.root / f"broker-{broker}.log").open("ab") as out:
+            self._processes[broker] = subprocess.Popen(
+                attached(command),
+                cwd=self.root,
+                env={name: value for name, value in os.environ.items() if not name.startswith("BARNABAS_")},
+                start_new_session=True,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
+        if self.links is not None:
+            self.links.started(broker, self._processes[broker].pid)
+
+    def _listeners(self, broker: int) -> dict[str, str]:
+        clients = f"PLAINTEXT://{HOST}:{self.port(broker)}"
+        if self.links is None:
+            return {"listeners": clients}
+        advertised, listening = self._peer_ports(broker)
+        return {
+            "listeners": f"{clients},{PEERS}://{HOST}:{listening}",
+            "advertised.listeners": f"{clients},{PEERS}://{HOST}:{advertised}",
+            "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,{PEERS}:SASL_PLAINTEXT",
+            "inter.broker.listener.name": PEERS,
+        }
+
+    def kill(self, broker: int) -> None:
+        self._signal(broker, signal.SIGKILL)
+        self._wait(broker, TERMINATED_TIMEOUT_S)
+
+    def ask_to_end(self, broker: int) -> None:
+        self._signal(broker, signal.SIGTERM)
+
+    def wait_until_ended(self, broker: int) -> bool:
+        """Returns whether the broker ended in time; otherwise it is killed."""
+        try:
+            self._wait(broker, TERMINATED_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill(broker)
+            return False
+        return True
+
+    def freeze(self, broker: int) -> None:
+        os.killpg(self._processes[broker].pid, signal.SIGSTOP)
+        self.frozen.add(broker)
+
+    def thaw(self, broker: int) -> None:
+        if broker in self.frozen:
+            self.frozen.discard(broker)
+            if self.running(broker):
+                os.killpg(self._processes[broker].pid, signal.SIGCONT)
+
+    def wipe(self, broker: int) -> None:
+        assert not self.running(broker)
+        shutil.rmtree(self.data_dir(broker), ignore_errors=True)
+
+    def stop_all(self) -> None:
+        for broker in self.ids:
+            if self.running(broker):
+                self.kill(broker)
+        if self.links is not None:
+            self.links.close()
+
+    def _signal(self, broker: int, number: int) -> None:
+        if self.running(broker):
+            self._asked.add(broker)
+            os.killpg(self._processes[broker].pid, number)
+            self.thaw(broker)
+
+    def _wait(self, broker: int, timeout_s: float) -> None:
+        self._processes[broker].wait(timeout_s)
+
+    # --- questions --------------------------------------------------------------------------------------------------
+
+    def wait_until_ready(self) -> None:
+        """Returns once every broker names all of them."""
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        left = list(self.ids)
+        while left:
+            for broker in left:
+                if not self.running(broker):
+                    raise BrokersFailed("; ".join(self.ended) or f"broker {broker} does not run")
+            if time.monotonic() > deadline:
+                raise BrokersFailed(f"brokers {left} do not know all others after {READY_TIMEOUT_S:.0f} s")
+            left = [broker for broker in left if len(self._described(broker).brokers) < len(self.ids)]
+            time.sleep(0.02)
+
+    def describe(self) -> ClusterDescription:
+        return self._described(*self.reachable)
+
+    def topics(self, *brokers: int) -> dict[str, TopicView]:
+        """Returns all topics with leaders and ISRs, internal ones included, as one of these brokers knows them (or of
+        all that can answer)."""
+        with self.admin(*brokers or self.reachable) as admin:
+            return {topic.name: topic for topic in admin.list_topics(internal=True)}
+
+    def out_of_sync(self, *brokers: int) -> list[str]:
+        """Returns the partitions whose replicas are not all in sync, as one of these brokers knows them."""
+        return [
+            f"{topic.name}-{partition.partition} (leader {partition.leader}, in sync {partition.in_sync_replicas})"
+            for topic in self.topics(*brokers).values()
+            for partition in topic.in_order()
+            if partition.leader < 0 or set(partition.in_sync_replicas) != set(partition.replicas)
+        ]
+
+    def admin(self, *brokers: int) -> barnabas.Admin:
+        return barnabas.Admin(
+            bootstrap_servers=[f"{HOST}:{self.port(broker)}" for broker in brokers or self.ids],
+            default_api_timeout_ms=int(ASKED_TIMEOUT_S * 1000),
+            request_timeout_ms=1000,
+            reconnect_backoff_ms=10,
+            reconnect_backoff_max_ms=100,
+            retry_backoff_ms=10,
+        )
+
+    def _described(self, *brokers: int) -> ClusterDescription:
+        try:
+            with self.admin(*brokers) as admin:
+                return admin.describe_cluster()
+        except BarnabasError:
+            return ClusterDescription(None, -1, {})
+
+
+def free_ports(count: int) -> int:
+    """Returns the first of some free ports in a row, below those that the kernel gives to outgoing connections: one of
+    these could take the port of a broker that is down, or connect to itself."""
+    random_numbers = random.SystemRandom()
+    while True:
+        first = random_numbers.randrange(12_000, 30_000)
+        sockets = [socket.socket() for _ in range(count)]
+        try:
+            for number, each in enumerate(sockets):
+                each.bind((HOST, first + number))
+            return first
+        except OSError:
+            continue
+        finally:
+            for each in sockets:
+                each.close()

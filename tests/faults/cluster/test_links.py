@@ -1,0 +1,80 @@
+"""Bytes between two brokers are held back in the direction that is cut off, and come when it is healed."""
+
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from cluster.brokers import free_ports
+from cluster.links import Links, owner_of
+
+HOST = "127.0.0.1"
+SOON_S = 0.3
+WAIT_S = 20.0
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Links, socket.socket, socket.socket]]:
+    """A connection from broker 1 (this process) to broker 2, and its end there."""
+    here = free_ports(3)
+    with socket.create_server((HOST, here + 2)) as listener:
+        links = Links({1: (here, here + 1), 2: (here + 1, here + 2)})
+        links.started(1, os.getpid())
+        client = socket.create_connection((HOST, here + 1), timeout=WAIT_S)
+        server, _ = listener.accept()
+        server.settimeout(WAIT_S)
+        yield links, client, server
+        for each in (client, server):
+            each.close()
+        links.close()
+
+
+def is_silent(end: socket.socket) -> bool:
+    end.settimeout(SOON_S)
+    try:
+        return not end.recv(1)
+    except TimeoutError:
+        return True
+    finally:
+        end.settimeout(WAIT_S)
+
+
+def test_what_is_sent_arrives(ends: tuple[Links, socket.socket, socket.socket]) -> None:
+    _, client, server = ends
+    client.sendall(b"there")
+    assert server.recv(5, socket.MSG_WAITALL) == b"there"
+    server.sendall(b"back")
+    assert client.recv(4, socket.MSG_WAITALL) == b"back"
+
+
+def test_a_cut_one_way_holds_back_what_comes_from_the_broker(
+    ends: tuple[Links, socket.socket, socket.socket],
+) -> None:
+    links, client, server = ends
+    links.cut(1, both_ways=False)
+    client.sendall(b"there")
+    server.sendall(b"back")
+    assert client.recv(4, socket.MSG_WAITALL) == b"back"
+    assert is_silent(server)
+    links.heal(1)
+    assert server.recv(5, socket.MSG_WAITALL) == b"there"
+
+
+def test_a_cut_both_ways_stops_the_answers_too(ends: tuple[Links, socket.socket, socket.socket]) -> None:
+    links, client, server = ends
+    links.cut(2, both_ways=True)
+    client.sendall(b"there")
+    server.sendall(b"back")
+    assert is_silent(server)
+    assert is_silent(client)
+    links.heal(2)
+    assert server.recv(5, socket.MSG_WAITALL) == b"there"
+    assert client.recv(4, socket.MSG_WAITALL) == b"back"
+
+
+def test_the_owner_of_a_connection_is_the_process_that_has_it() -> None:
+    with socket.create_server((HOST, 0)) as listener, socket.create_connection(listener.getsockname()) as client:
+        port = client.getsockname()[1]
+        assert owner_of(port, {3: os.getppid(), 7: os.getpid()}) == 7
+        assert owner_of(port, {3: os.getppid()}) is None
