@@ -27,8 +27,8 @@ APIS = [
     "describe_configs", "alter_configs", "describe_log_dirs", "sasl_authenticate", "create_partitions", "delete_groups",
     "elect_leaders", "incremental_alter_configs", "alter_partition_reassignments", "list_partition_reassignments",
     "offset_delete",
-    "envelope", "describe_cluster", "describe_producers", "describe_transactions", "list_transactions",
-    "describe_topic_partitions", "list_config_resources",
+    "envelope", "broker_heartbeat", "alter_partition", "describe_cluster", "describe_producers",
+    "describe_transactions", "list_transactions", "describe_topic_partitions", "list_config_resources",
 ]  # fmt: skip
 EXTENSIONS = {
     # The reasons of a group's rebalances, as JSON: Kafka has no field for them. Only our own clients get it.

@@ -10,7 +10,7 @@ space of the reserve, and no record may be appended meanwhile, which would take 
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -42,15 +42,25 @@ class ControllerThread:
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="barnabas-controller")
         self._calls = 0
         """The number of calls that wait for the thread, or run there."""
-        self._in_heartbeat = False
-        """Whether one of them is a heartbeat."""
+        self._in_check = False
+        """Whether one of them is a check."""
+        self._check_again = False
         self._last_call: asyncio.Future[Any] | None = None
         """The call that was given to the thread last; None if all are done."""
         self._is_shut_down = False
+        self.until_known: Callable[[], Awaitable[None]] | None = None
+        """Returns when the other brokers have the present image. None while this broker is not their controller."""
 
-    async def call(self, action: Callable[[Controller], T]) -> T:
-        """Returns the result of `action`, after the images that it published. Raises the KafkaError of `action`, and
-        RequestTimedOut if its turn did not come in time: then nothing was changed."""
+    async def call(self, action: Callable[[Controller], T], *, until_known: bool = True) -> T:
+        """Returns the result of `action`, after the images that it published, and `until_known` when the other brokers
+        have these. Raises the KafkaError of `action`, and RequestTimedOut if its turn did not come in time: then
+        nothing was changed."""
+        result = await self._call(action)
+        if until_known and self.until_known is not None:
+            await self.until_known()
+        return result
+
+    async def _call(self, action: Callable[[Controller], T]) -> T:
         while self._runs_inline():
             last = self._last_call
             if last is None:
@@ -77,14 +87,15 @@ class ControllerThread:
             return error
         return None
 
-    def heartbeat(self) -> None:
-        """Has the controller renew the registration and load changes. Does nothing while the heartbeat before it waits:
-        the registry is slow or locked."""
+    def check(self) -> None:
+        """Has the controller check the registry and the brokers. While a check is under way, one more follows it."""
         if not self._calls and self._runs_inline():
-            self._controller.heartbeat()
-        elif not self._in_heartbeat:
-            self._in_heartbeat = True
-            self._submit(lambda controller: controller.heartbeat()).add_done_callback(self._heartbeat_done)
+            self._controller.check()
+        elif self._in_check:
+            self._check_again = True
+        else:
+            self._in_check = True
+            self._submit(lambda controller: controller.check()).add_done_callback(self._check_done)
 
     def _submit(self, action: Callable[[Controller], T]) -> "asyncio.Future[T]":
         self._calls += 1
@@ -98,8 +109,11 @@ class ControllerThread:
         if self._last_call is done:
             self._last_call = None
 
-    def _heartbeat_done(self, done: "asyncio.Future[None]") -> None:
-        self._in_heartbeat = False
+    def _check_done(self, done: "asyncio.Future[None]") -> None:
+        self._in_check = False
+        if self._check_again and not self._is_shut_down:
+            self._check_again = False
+            self.check()
         done.result()  # an error is a bug, which the loop's exception handler logs
 
     def publish(self, subscriber: Callable[[Any], None]) -> Callable[[Any], None]:

@@ -35,7 +35,7 @@ def schedule_tasks(
         "transactional id expiry",
         broker.transactions.expire_transactional_ids,
     )
-    every(config.broker_heartbeat_interval_ms, "registry session", broker.controller.heartbeat)
+    every(config.broker_heartbeat_interval_ms, "registry", broker.check_registry)
 
 
 def _schedule_log_tasks(broker: BrokerServices, scheduler: Scheduler, disk: Executor) -> None:

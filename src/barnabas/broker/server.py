@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
@@ -43,7 +43,12 @@ from barnabas.broker.requests.late_responses import run_handler
 from barnabas.broker.requests.sliced_responses import SlicedResponses
 from barnabas.broker.scheduler import Scheduler
 from barnabas.broker.startup.adoption import Adoption, some
-from barnabas.broker.startup.directory_check import REGISTRY_FILE, registry_path, require_directories
+from barnabas.broker.startup.directory_check import (
+    REGISTRY_FILE,
+    copied_by_others,
+    registry_path,
+    require_directories,
+)
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.endpoints import Endpoint
@@ -52,7 +57,7 @@ from barnabas.controller.controller import Controller, MetadataChange
 from barnabas.coordinator.group.group_coordinator import GroupCoordinator
 from barnabas.coordinator.transaction.producer_id_manager import ProducerIdManager
 from barnabas.coordinator.transaction.transaction_coordinator import TransactionCoordinator
-from barnabas.errors import BarnabasError, KafkaError, KafkaStorageError, UsageError
+from barnabas.errors import BarnabasError, ClientError, KafkaError, KafkaStorageError, RequestTimedOut, UsageError
 from barnabas.log.directories.data_directory import Belongs
 from barnabas.log.directories.disk import Disk
 from barnabas.log.directories.space_reserve import SpaceReserve
@@ -62,17 +67,15 @@ from barnabas.network.acceptor import Acceptor, open_listener
 from barnabas.network.connection import RequestConnection
 from barnabas.network.time_slicing import TimeSlicer
 from barnabas.registry.embedded import EmbeddedRegistry
-from barnabas.registry.registry import Founding
+from barnabas.registry.processes import begin_process, end_process
+from barnabas.registry.registry import BrokerRegistration, Founding
 from barnabas.replication.group_commit import GroupCommit
 from barnabas.replication.replica_manager import ReplicaManager
 from barnabas.types import TopicPartition
-from barnabas.version import __version__
 
 if TYPE_CHECKING:
-    from barnabas.broker.peers.identity import PeerIdentity
-    from barnabas.broker.peers.inter_broker_listener import InterBrokerListener
-    from barnabas.broker.peers.peer_connections import PeerAddress, PeerConnections
-    from barnabas.connection.broker.cluster_connections import ConnectionSettings
+    from barnabas.broker.cluster.member import ClusterMember
+    from barnabas.broker.peers.peer_connections import PeerConnections
 
 __all__ = ["Broker", "StartInterrupted"]
 
@@ -144,8 +147,7 @@ class Broker:
         }
         self._acceptor: Acceptor | None = None
         self._connection_limits = ConnectionLimitsUpdater(loop, self.log)
-        self._inter_broker_listener: InterBrokerListener | None = None
-        self._peers: PeerConnections | None = None
+        self._cluster: ClusterMember | None = None
         self._committer: ThreadPoolExecutor | None = None
         """Syncs for durability=fsync. The thread does nothing else, so that no commit waits for the deletion of a
         file."""
@@ -194,7 +196,9 @@ class Broker:
                 executor=self._executor,
                 log=self.log,
             )
-            self._controller.subscribe(self.controller.publish(self._metadata_changed))
+            self._controller.subscribe(self.controller.publish(self.metadata_changed))
+            if self._cluster is not None:
+                self._cluster.start()
             self._acceptor = Acceptor(
                 self.loop,
                 self.dispatcher,
@@ -224,6 +228,7 @@ class Broker:
             return
         self.stopped = True
         with contextlib.ExitStack() as steps:  # the last callback runs first
+            steps.callback(end_process, self._process)
             steps.callback(self.registry.close)
             steps.callback(self._controller.stop)
             steps.callback(self.log_manager.shutdown)
@@ -236,10 +241,8 @@ class Broker:
             steps.callback(self.log_cleaner.stop)
             steps.callback(self.groups.shutdown)
             steps.callback(self.transactions.shutdown)
-            if self._peers is not None:
-                steps.callback(self._peers.close)
-            if self._inter_broker_listener is not None:
-                steps.callback(self._inter_broker_listener.close)
+            if self._cluster is not None:
+                steps.callback(self._cluster.close)
             if self._acceptor is not None:
                 steps.callback(self._acceptor.close)
             steps.callback(self._scheduler.stop)
@@ -259,13 +262,14 @@ class Broker:
         undo.callback(self.log_manager.release_directories)
         self._make_room(_START_BYTES)
         directories = self.log_manager.directories
-        path = registry_path(directories)
+        path = registry_path(directories, self.config.registry_file)
         if path is not None:
             self._open_registry(path, None, undo)
+            image = self._image = self.registry.load().image
             recorded = self.registry.directories(self.node_id)
-            require_directories(recorded, directories, self._lost_directories)
+            if not copied_by_others(image, self.node_id, recorded, directories):
+                require_directories(recorded, directories, self._lost_directories)
             self._make_data_directories()
-            image = self.registry.load().image
             self._open_logs(
                 image,
                 lambda tp, topic_id: image.has_replica(self.node_id, tp.topic, tp.partition, topic_id),
@@ -276,14 +280,16 @@ class Broker:
             adoption = Adoption(self.config)
             self._open_logs(adoption.settings, None, undo)
             self._open_registry(Path(directories[0].path) / REGISTRY_FILE, adoption.founding(self.log_manager), undo)
+            self._image = self.registry.load().image
         self.cluster_id = self.log_manager.cluster_id
 
     def _open_registry(self, path: Path, founding: Founding | None, undo: contextlib.ExitStack) -> None:
         # The registry and the thread that refills must share one object: what it has lent is not refilled.
-        reserve = self._registry_reserve = self._reserves[str(path.parent)]
-        room = partial(reserve.lent, _REGISTRY_WRITE_BYTES)
-        self.registry = EmbeddedRegistry(path, self.clock, founding=founding, room=room)
+        reserve = self._registry_reserve = self._reserves.get(str(path.parent))
+        room = contextlib.nullcontext if reserve is None else partial(reserve.lent, _REGISTRY_WRITE_BYTES)
+        self.registry = EmbeddedRegistry(path, founding=founding, room=room)
         undo.callback(self.registry.close)
+        self._secret = self.registry.cluster_secret()
 
     def _make_room(self, wanted: int) -> None:
         for reserve in self._reserves.values():
@@ -313,8 +319,24 @@ class Broker:
     def _start_controller(self, undo: contextlib.ExitStack) -> None:
         """Registers the broker. Partitions whose logs are lost get a new leader epoch: clients know the records of the
         present one."""
-        controller = self._controller = Controller(self.registry, self.config, self.clock)
-        controller.start(self._advertised_endpoints(), self.log_manager.directory_paths())
+        controller = self._controller = Controller(self.registry, self.config)
+        self._process = begin_process()
+        undo.callback(end_process, self._process)
+        peer_endpoint = None
+        if self.config.registry_file is not None or self._image.brokers.keys() - {self.node_id}:
+            member = self._join_cluster()
+            undo.callback(member.close)
+            peer_endpoint = member.endpoint
+        controller.start(
+            BrokerRegistration(
+                self.node_id,
+                self.log_manager.directory_paths(),
+                self._advertised_endpoints(),
+                self.config.broker_rack,
+                peer_endpoint,
+                self._process,
+            )
+        )
         undo.callback(controller.stop)
         self._image = controller.image
         empty = [
@@ -337,7 +359,8 @@ class Broker:
         )
 
     def _controller_runs_inline(self) -> bool:
-        return self._inline or self._registry_reserve.is_needed(_REGISTRY_WRITE_BYTES)
+        reserve = self._registry_reserve
+        return self._inline or (reserve is not None and reserve.is_needed(_REGISTRY_WRITE_BYTES))
 
     def _report_recovery(self, done: int, total: int, latest: TopicPartition) -> None:
         """Logs the progress of a recovery that takes longer than a second."""
@@ -350,55 +373,44 @@ class Broker:
 
     # --- other brokers ----------------------------------------------------------------------------------------------
 
-    async def open_inter_broker_listener(self) -> Endpoint:
-        """Opens the listener for the other brokers of the cluster, if it is not open, and returns the address to which
-        they connect. Raises UsageError if the address is not free, and RegistryUnavailable."""
-        if self._inter_broker_listener is None:
-            from barnabas.broker.peers.inter_broker_listener import InterBrokerListener
-
-            secret = await self.controller.call(Controller.cluster_secret)
-            self._check_running()
-            if self._inter_broker_listener is None:  # no other call was faster
-                self._inter_broker_listener = InterBrokerListener(
-                    self,
-                    secret,
-                    self._peer_identity,
-                    log=self.log,
-                    in_thread=partial(self.loop.run_in_executor, self._readers),
-                )
-        return self._inter_broker_listener.endpoint
+    @property
+    def cluster(self) -> "ClusterMember | None":
+        """This broker's membership in a cluster of several; None for one broker alone."""
+        return self._cluster
 
     @property
     def peers(self) -> "PeerConnections | None":
         """The connections to the other brokers of the cluster; None for one broker alone."""
-        return self._peers
+        return None if self._cluster is None else self._cluster.peers
 
-    async def connect_to_peers(
-        self,
-        address_of: "Callable[[int], PeerAddress | None]",
-        settings: "ConnectionSettings | None" = None,
-    ) -> "PeerConnections":
-        """Returns this broker's connections to the others, which the first call makes. `address_of` returns the address
-        of a broker by its node id. Raises RegistryUnavailable."""
-        if self._peers is None:
-            from barnabas.broker.peers.peer_connections import PeerConnections
+    def _join_cluster(self) -> "ClusterMember":
+        """Opens the listener for other brokers. Raises UsageError if its address is not free."""
+        from barnabas.broker.cluster.member import ClusterMember
 
-            secret = await self.controller.call(Controller.cluster_secret)
-            self._check_running()
-            if self._peers is None:
-                self._peers = PeerConnections(address_of, self._peer_identity, secret, self.failures, settings)
-        return self._peers
+        in_thread = partial(self.loop.run_in_executor, self._readers)
+        self._cluster = ClusterMember(self, self._secret, in_thread=in_thread)
+        return self._cluster
 
-    def _check_running(self) -> None:
-        if self.stopped:
-            raise BarnabasError("the broker was stopped meanwhile")
+    async def _meet_others(self) -> None:
+        """Joins the cluster that this broker has become by the registration of another one."""
+        try:
+            endpoint = self._join_cluster().endpoint
+            await self.controller.call(lambda controller: controller.set_peer_endpoint(endpoint))
+        except BarnabasError as error:
+            self.log.error("other brokers have registered, but cannot reach this one: %s", error)
+            return
+        if self._cluster is not None and not self.stopped:
+            self._cluster.start()
+            self.check_registry()
 
-    def _peer_identity(self) -> "PeerIdentity":
-        from barnabas.broker.peers.identity import PeerIdentity
+    def check_registry(self) -> None:
+        if self._cluster is None or self._cluster.is_controller:
+            self.controller.check()
 
-        registered = self.image.brokers.get(self.node_id)
-        epoch = -1 if registered is None else registered.epoch
-        return PeerIdentity(self.cluster_id, self.node_id, epoch, __version__)
+    async def leave_cluster(self) -> None:
+        """Has the partitions that this broker leads led by others, before it stops."""
+        if self._cluster is not None:
+            await self._cluster.leave()
 
     # --- metadata ---------------------------------------------------------------------------------------------------
 
@@ -406,9 +418,12 @@ class Broker:
     def image(self) -> MetadataImage:
         return self._image
 
-    def _metadata_changed(self, change: MetadataChange) -> None:
+    def metadata_changed(self, change: MetadataChange) -> None:
+        """Takes over an image, from this broker's controller or from the one of the cluster."""
         if self.stopped:
             return  # the logs are closed, and others may own the directories: the next start reads the registry
+        if change.image.version <= self._image.version:
+            return  # the other way was faster
         self._image = change.image
         if change.brokers_configured:
             self._take_dynamic_settings(change.image)
@@ -428,6 +443,10 @@ class Broker:
             self.replica_manager.config_changed(change.topics_configured)
         if before is not None:
             self._group_service.topics_changed(before, change.image, change.topics)
+        if self._cluster is not None:
+            self._cluster.image_changed(change)
+        elif len(change.image.brokers) > 1:
+            run_handler(self.loop, self._meet_others())
 
     def _take_dynamic_settings(self, image: MetadataImage) -> None:
         self.config = self.config.update_dynamic(image.broker_config(""), image.broker_config(str(self.node_id)))
@@ -442,9 +461,13 @@ class Broker:
         """
         chosen = list(islice(names, max(AUTO_CREATED_PARTITIONS_MAX // self.config.num_partitions, 1)))
         try:
+            if self._cluster is not None and not self._cluster.is_controller:
+                return await self._cluster.create_missing_topics(chosen)
             results = await self.controller.call(lambda controller: controller.auto_create_topics(chosen))
         except KafkaError as error:
             return dict.fromkeys(chosen, error)
+        except ClientError as error:
+            return dict.fromkeys(chosen, RequestTimedOut(str(error)))
         return {name: result for name, result in results.items() if isinstance(result, KafkaError)}
 
     # --- addresses --------------------------------------------------------------------------------------------------
@@ -452,9 +475,9 @@ class Broker:
     def _advertised_endpoints(self) -> tuple[Endpoint, ...]:
         return self.config.advertised_endpoints or self.endpoints
 
-    def advertised_brokers(self, connection: RequestConnection) -> list[NamedBroker]:
+    def advertised_brokers(self, connection: RequestConnection, *, include_fenced: bool = False) -> list[NamedBroker]:
         """Returns (node id, host, port, rack) of the live brokers for a client of this connection."""
-        return self._addresses.brokers(self.image, connection)
+        return self._addresses.brokers(self.image, connection, include_fenced=include_fenced)
 
     def _check_advertised_names(self) -> None:
         for setting, host in advertised_names(self.config):

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from barnabas.broker.cleaner.log_cleaner import LogCleaner
 from barnabas.broker.connections.advertised_addresses import NamedBroker
@@ -32,6 +32,8 @@ from barnabas.types import BrokerId
 
 if TYPE_CHECKING:
     from barnabas.broker.peers.peer_connections import PeerConnections
+    from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+    from barnabas.protocol.peer_messages.push_metadata import PushMetadataRequest
 
 __all__ = ["BrokerServices"]
 
@@ -45,6 +47,28 @@ class RequestDispatcher(Protocol):
 
     def handle(self, context: RequestContext, frame: memoryview, position: int) -> Parts | PendingReply:
         """Handles the request whose body starts at `position`."""
+
+
+class Membership(Protocol):
+    """The broker's part in a cluster of several brokers."""
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether this broker is the controller, by its own image."""
+
+    def joined(self) -> "asyncio.Future[None]":
+        """Returns a future that is done when the controller has taken this broker in: it may lead then."""
+
+    def forward(self, frame: memoryview, context: RequestContext) -> Coroutine[Any, Any, Parts]:
+        """Returns a coroutine of the controller's response to a client's request. It raises NotController if this
+        broker has become the controller, and another KafkaError if there is no response."""
+
+    def receive(self, request: "PushMetadataRequest") -> int:
+        """Takes over a part of an update from the controller, and returns the version of the image afterwards. Raises
+        StaleControllerEpoch."""
+
+    async def answer_heartbeat(self, request: "BrokerHeartbeatRequest") -> "BrokerHeartbeatResponse":
+        """Answers the heartbeat of another broker, as the controller. Raises KafkaError."""
 
 
 class BrokerServices(Protocol):
@@ -81,15 +105,22 @@ class BrokerServices(Protocol):
         """Handles the requests of clients."""
 
     @property
+    def cluster(self) -> "Membership | None":
+        """This broker's membership in a cluster of several; None for one broker alone."""
+
+    @property
     def peers(self) -> "PeerConnections | None":
         """The connections to the other brokers of the cluster; None for one broker alone."""
+
+    def check_registry(self) -> None:
+        """Has the controller look for changes that others have written to the registry. Called periodically."""
 
     @property
     def image(self) -> MetadataImage:
         """The newest metadata that this broker has."""
 
     async def auto_create_topics(self, names: Iterable[str]) -> dict[str, KafkaError]:
-        """Creates missing topics. Returns the errors of those that cannot be created."""
+        """Creates missing topics, by the controller. Returns the errors of those that cannot be created."""
 
-    def advertised_brokers(self, connection: RequestConnection) -> list[NamedBroker]:
+    def advertised_brokers(self, connection: RequestConnection, *, include_fenced: bool = False) -> list[NamedBroker]:
         """Returns the live brokers with the addresses that a client of this connection is told."""

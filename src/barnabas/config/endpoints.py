@@ -39,6 +39,19 @@ class Endpoint(NamedTuple):
         return f"{self.name}://{_address(self.host, self.port)}"
 
     @property
+    def text(self) -> str:
+        """The endpoint in the registry and in messages between brokers."""
+        return f"{self.security_protocol}|{self}"
+
+    @classmethod
+    def of_text(cls, text: str) -> "Endpoint":
+        """Returns the endpoint with this `text`. Raises ValueError."""
+        protocol, _, address = text.partition("|")
+        name, _, rest = address.partition("://")
+        host, _, port = rest.rpartition(":")
+        return cls(name, protocol, host.removeprefix("[").removesuffix("]"), int(port))
+
+    @property
     def local_address(self) -> str:
         """`host:port` for clients on the same machine, as `advertise=auto` gives it to them."""
         loopback = "::1" if self.host == "::" else "127.0.0.1"

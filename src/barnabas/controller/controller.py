@@ -9,13 +9,13 @@ they take well under a millisecond for one topic, and about 10 ms for a hundred.
 import logging
 import random
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
-from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.endpoints import Endpoint
-from barnabas.controller import configuration_control, replication_control
+from barnabas.controller import configuration_control, isr_control, replication_control
+from barnabas.controller.isr_control import IsrRequest
 from barnabas.controller.placement import Randomness
 from barnabas.controller.requests import (
     ConfigOp,
@@ -27,9 +27,17 @@ from barnabas.controller.requests import (
     TopicRequest,
 )
 from barnabas.errors import KafkaError, NotController, RequestTimedOut, UsageError
-from barnabas.metadata.delta import MetadataChange
-from barnabas.metadata.image import CONSUMER_OFFSETS, EMPTY_IMAGE, TRANSACTION_STATE, MetadataImage, TopicImage
-from barnabas.registry.registry import BrokerRegistration, Change, Registry, RegistryUnavailable
+from barnabas.metadata.delta import MetadataChange, MetadataDelta
+from barnabas.metadata.image import (
+    CONSUMER_OFFSETS,
+    EMPTY_IMAGE,
+    TRANSACTION_STATE,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+from barnabas.registry.registry import BrokerRegistration, Change, Registry, RegistryUnavailable, SetFenced
+from barnabas.types import BrokerId
 
 __all__ = [
     "ConfigOp",
@@ -58,21 +66,17 @@ class Controller:
         self,
         registry: Registry,
         config: BrokerConfig,
-        clock: Clock = SYSTEM_CLOCK,
         *,
         randomness: Randomness | None = None,
         new_id: Callable[[], uuid.UUID] = uuid.uuid4,
     ) -> None:
         self._registry = registry
         self._config = config
-        self._clock = clock
         self._randomness = randomness if randomness is not None else random.Random()
         self._new_id = new_id
         self._log = logging.getLogger("barnabas.controller")
         self._subscribers: list[Subscriber] = []
         self._image = EMPTY_IMAGE
-        self._endpoints: tuple[Endpoint, ...] = ()
-        self._directories: Mapping[uuid.UUID, str] = {}
         self._controller_epoch: int | None = None
         self._hinted = False
         self._publishing = False
@@ -87,34 +91,32 @@ class Controller:
     def is_active(self) -> bool:
         return self._controller_epoch is not None
 
-    def start(self, endpoints: tuple[Endpoint, ...], directories: Mapping[uuid.UUID, str]) -> None:
-        """Registers this broker with its addresses and data directories, becomes the controller if there is none, and
-        loads the image.
+    def start(self, registration: BrokerRegistration) -> None:
+        """Registers this broker, becomes the controller if there is none, and loads the image.
 
         Raises UsageError where the node id belongs to another running broker or the registry cannot be used.
         """
-        self._endpoints = endpoints
-        self._directories = directories
         self._registry.watch(self._on_hint)
         try:
-            if not self._register():
+            if self._registry.register_broker(registration) is None:
                 raise UsageError(
                     f"node.id {self._config.node_id} is in use by another running broker of this cluster; "
                     "stop it, or give this one another node.id"
                 )
+            self._controller_epoch = self._registry.elect_controller()
             self._load()
             self._mend()
         except RegistryUnavailable as error:
             raise UsageError(str(error)) from None
 
     def stop(self) -> None:
-        """Unregisters the broker. Subscribers are not called."""
+        """Ends this broker's session. Subscribers are not called."""
         self._subscribers.clear()
         self._controller_epoch = None
         try:
-            self._registry.unregister_broker()
+            self._registry.end_session()
         except RegistryUnavailable as error:
-            self._log.warning("could not unregister, the session will run out by itself: %s", error)
+            self._log.warning("could not end the session in order, the others see that the process ends: %s", error)
 
     def cluster_secret(self) -> bytes:
         """Returns the secret by which the cluster's brokers authenticate to each other. May raise
@@ -125,31 +127,23 @@ class Controller:
         """Calls the subscriber with every new image, in order, after `image` shows it."""
         self._subscribers.append(subscriber)
 
-    def heartbeat(self) -> None:
-        """Renews the registration, loads others' changes, and becomes the controller if there is none. Called every
-        `broker.heartbeat.interval.ms`. If the registry does not respond, the next call tries again."""
+    def check(self) -> None:
+        """Becomes the controller if there is none. The controller loads what others have written, and fences brokers
+        that are dead. If the registry does not respond, the next call tries again."""
         try:
-            if not self._registry.heartbeat():
-                self._log.warning("broker %d was taken for dead: registering again", self._config.node_id)
-                self._register()
-            elif self._controller_epoch is None:
-                self._controller_epoch = self._registry.elect_controller()
-            if self._hinted:
-                self.refresh()
+            self.refresh()
         except RegistryUnavailable as error:
-            self._log.warning("heartbeat failed: %s", error)
+            self._log.warning("the registry cannot be read: %s", error)
 
     def refresh(self) -> None:
-        """Loads and publishes others' changes, and adapts leaders. May raise RegistryUnavailable."""
-        if self._load():
-            self._mend()
-
-    def _register(self) -> bool:
-        config = self._config
-        registration = BrokerRegistration(config.node_id, self._directories, self._endpoints, config.broker_rack)
-        registered = self._registry.register_broker(registration, config.broker_session_timeout_ms)
-        self._controller_epoch = self._registry.elect_controller() if registered is not None else None
-        return registered is not None
+        """Does what `check` does. May raise RegistryUnavailable."""
+        if self._controller_epoch is None:
+            self._controller_epoch = self._registry.elect_controller()
+            self._hinted = True  # without the role, others have written since
+        self._registry.check()
+        if self._hinted:
+            self._load()
+        self._mend()
 
     def _on_hint(self) -> None:
         # The hint may come from any thread and during our own write: it is only noted here.
@@ -178,13 +172,44 @@ class Controller:
         return True
 
     def _mend(self) -> None:
-        """Adapts leaders and ISRs to the set of live brokers, as the controller."""
+        """Fences dead brokers, and adapts leaders and ISRs to the set of live brokers, as the controller."""
         for _ in range(_ATTEMPTS):
             if self._controller_epoch is None:
                 return
-            changes = replication_control.leaders_after_brokers_changed(self._image, self._unclean_allowed)
+            dead = self._registry.dead_brokers() if len(self._image.brokers) > 1 else ()
+            changes = self._fencing([(node_id, epoch, True) for node_id, epoch in dead])
             if not changes or self._persist(changes):
                 return
+
+    def _fencing(self, brokers: Iterable[tuple[BrokerId, int, bool]]) -> list[Change]:
+        """Returns the changes that fence brokers, or end that, with those of leaders and ISRs that follow. Brokers that
+        have registered again since, or are as they should be, are left out."""
+        image, delta = self._image, MetadataDelta(self._image)
+        changes: list[Change] = []
+        for node_id, epoch, fenced in brokers:
+            broker = image.brokers.get(node_id)
+            if broker is not None and broker.epoch == epoch and broker.fenced != fenced:
+                delta.put_broker(broker._replace(fenced=fenced))
+                changes.append(SetFenced(node_id, epoch, fenced))
+        following = delta.apply(image.version).image if changes else image
+        return changes + replication_control.leaders_after_brokers_changed(following, self._unclean_allowed)
+
+    # -- brokers ----------------------------------------------------------------------------------------------------
+
+    def set_fenced(self, node_id: BrokerId, epoch: int, fenced: bool) -> None:
+        """Fences a broker, which then leads nothing and is in no ISR with others; or ends that. Does nothing if the
+        broker has registered again since."""
+        self._change(lambda: (self._fencing([(node_id, epoch, fenced)]), None))
+
+    def alter_partitions(
+        self, broker_id: BrokerId, broker_epoch: int, requests: Sequence[IsrRequest]
+    ) -> list[tuple[IsrRequest, PartitionImage | KafkaError]]:
+        """Accepts or refuses the ISRs that a leader proposes. Raises StaleBrokerEpoch."""
+        return self._change(lambda: isr_control.alter_partitions(self._image, broker_id, broker_epoch, requests))
+
+    def set_peer_endpoint(self, endpoint: Endpoint) -> None:
+        """Registers the address of this broker for others. May raise RegistryUnavailable."""
+        self._registry.set_peer_endpoint(endpoint)
 
     def renew_leadership(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Elects this broker, as the controller at its start, for these partitions of its own in a new leader epoch,

@@ -79,7 +79,9 @@ class BrokerImage(NamedTuple):
     peer_endpoint: Endpoint | None = None
     """The address for other brokers; None for a broker without peers."""
     process: str = ""
-    """The process of the broker, as `broker/cluster/liveness.py` finds it on this machine."""
+    """The process of the broker on this machine (`registry/processes.py`)."""
+    returned: str = ""
+    """While the broker is fenced after its start: "lost" if it has lost logs, "unclean" if it may have lost records."""
 
 
 class MetadataImage:

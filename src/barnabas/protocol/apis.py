@@ -16,6 +16,7 @@ from barnabas.protocol.messages.index import REQUESTS
 from barnabas.protocol.schema import Request, Response
 
 __all__ = [
+    "FORWARDABLE",
     "SERVED",
     "SERVED_TO_BROKERS",
     "ApiKey",
@@ -64,14 +65,18 @@ class ApiKey(IntEnum):
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
     OFFSET_DELETE = 47
+    ALTER_PARTITION = 56
     ENVELOPE = 58
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
+    BROKER_HEARTBEAT = 63
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
     PEER_HELLO = 20000
+    PUSH_METADATA = 20001
+    CREATE_MISSING_TOPICS = 20002
 
 
 class VersionRange(NamedTuple):
@@ -126,15 +131,32 @@ SERVED_TO_BROKERS: Final[dict[int, VersionRange]] = {
     **SERVED,
     ApiKey.SASL_HANDSHAKE: VersionRange(1, 1),  # after version 0 come messages without headers
     ApiKey.SASL_AUTHENTICATE: VersionRange(0, 2),
+    ApiKey.ALTER_PARTITION: VersionRange(3, 3),
     ApiKey.ENVELOPE: VersionRange(0, 0),
+    ApiKey.BROKER_HEARTBEAT: VersionRange(0, 2),
     ApiKey.PEER_HELLO: VersionRange(0, 0),
+    ApiKey.PUSH_METADATA: VersionRange(0, 0),
+    ApiKey.CREATE_MISSING_TOPICS: VersionRange(0, 0),
 }
 """The APIs on the listener for brokers."""
 for _key in (ApiKey.METADATA, ApiKey.DESCRIBE_CLUSTER, ApiKey.FIND_COORDINATOR):
     del SERVED_TO_BROKERS[_key]  # they tell a client the addresses that belong to its listener
 
+FORWARDABLE: Final = frozenset(
+    (
+        *(ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.ELECT_LEADERS),
+        *(ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS),
+    )
+)
+"""The APIs that change metadata. A broker that is not the controller forwards them."""
+
+_PEER_MESSAGES: Final = "barnabas.protocol.peer_messages"
 _PRIVATE: Final[dict[int, tuple[str, str, str]]] = {
-    ApiKey.PEER_HELLO: ("barnabas.protocol.peer_messages.peer_hello", "PeerHelloRequest", "PeerHelloResponse"),
+    ApiKey.PEER_HELLO: (f"{_PEER_MESSAGES}.peer_hello", "PeerHelloRequest", "PeerHelloResponse"),
+    ApiKey.PUSH_METADATA: (f"{_PEER_MESSAGES}.push_metadata", "PushMetadataRequest", "PushMetadataResponse"),
+    ApiKey.CREATE_MISSING_TOPICS: (
+        *(f"{_PEER_MESSAGES}.create_missing_topics", "CreateMissingTopicsRequest", "CreateMissingTopicsResponse"),
+    ),
 }
 """Our own APIs: module, request class, response class."""
 

@@ -1,12 +1,10 @@
 """The registry in one SQLite file: for one broker, or for several broker processes on one machine.
 
 A write survives a killed process. Topics, settings, leaders and producer ids also survive a power loss, because they
-are written with `synchronous=FULL` (one fsync each). Session heartbeats are not synced: they have no meaning after a
-restart of the machine.
+are written with `synchronous=FULL` (one fsync each).
 
-Other processes see a write at their next call: `heartbeat` and `load` check SQLite's data version (3 µs), and
-`heartbeat` calls the watchers. Sessions are measured on the machine's monotonic clock, which all its processes share,
-together with the boot that it counts from.
+Other processes see a write at their next call: `check` and `load` look at SQLite's data version (3 µs), and `check`
+calls the watchers. A session ends with its process, which the kernel tells for certain (`processes.py`).
 
 Only the owner of the file can read it, because it has the secret of the cluster.
 """
@@ -21,12 +19,12 @@ from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from pathlib import Path
 from typing import Final, Literal
 
-from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.config.endpoints import Endpoint
 from barnabas.errors import UsageError
 from barnabas.log.directories.data_directory import new_cluster_id
 from barnabas.metadata.delta import MetadataChange, MetadataDelta
 from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from barnabas.registry.processes import is_running
 from barnabas.registry.registry import (
     AddPartitions,
     BrokerRegistration,
@@ -38,6 +36,7 @@ from barnabas.registry.registry import (
     Registry,
     RegistryUnavailable,
     SetBrokerConfig,
+    SetFenced,
     SetPartition,
     SetTopicConfig,
 )
@@ -54,10 +53,6 @@ CREATE TABLE state (
     format INTEGER, cluster_id TEXT, version INTEGER, broker_epoch INTEGER, controller_id INTEGER,
     controller_broker_epoch INTEGER, controller_epoch INTEGER, next_producer_id INTEGER
 );
-CREATE TABLE brokers (
-    node_id INTEGER PRIMARY KEY, epoch INTEGER, owner TEXT, rack TEXT, endpoints TEXT,
-    boot TEXT, expires REAL, timeout_s REAL
-);
 CREATE TABLE topics (name TEXT PRIMARY KEY, topic_id BLOB) WITHOUT ROWID;
 CREATE TABLE partitions (
     topic TEXT, number INTEGER, leader INTEGER, leader_epoch INTEGER, partition_epoch INTEGER,
@@ -69,7 +64,15 @@ CREATE TABLE configs (
 CREATE TABLE changes (version INTEGER, kind TEXT, name TEXT);
 CREATE INDEX changes_by_version ON changes (version);
 """
-"""`brokers.owner` is no longer used: in format 1 it held the path of a broker's data directory."""
+
+_BROKERS: Final = """
+CREATE TABLE brokers (
+    node_id INTEGER PRIMARY KEY, epoch INTEGER, rack TEXT, endpoints TEXT, peer_endpoint TEXT, process TEXT,
+    fenced INTEGER, returned TEXT
+)
+"""
+"""Made anew in a file whose sessions still ended by time."""
+_HAS_PROCESSES: Final = "SELECT count(*) FROM pragma_table_info('brokers') WHERE name = 'process'"
 
 _DIRECTORIES: Final = """
 CREATE TABLE IF NOT EXISTS directories (
@@ -143,18 +146,16 @@ class EmbeddedRegistry(Registry):
     def __init__(
         self,
         path: Path,
-        clock: Clock = SYSTEM_CLOCK,
         *,
-        boot_id: str | None = None,
         founding: Founding | None = None,
         room: Callable[[], AbstractContextManager[None]] = nullcontext,
+        is_running: Callable[[str], bool] = is_running,
     ) -> None:
         """Opens the file, or makes it (about 3 ms) with the content of `founding`. `room` makes the context in which
-        writes find space on a full disk, except for new topics and partitions. Raises UsageError if the file cannot be
-        opened or is no registry."""
+        writes find space on a full disk, except for new topics and partitions. `is_running` says whether the process of
+        a registration may be alive. Raises UsageError if the file cannot be opened or is no registry."""
         self._path = path
-        self._clock = clock
-        self._boot_id = boot_id if boot_id is not None else _boot_id()
+        self._is_running = is_running
         self._watchers: list[Callable[[], None]] = []
         self._node_id: int | None = None
         self._epoch = 0
@@ -178,9 +179,13 @@ class EmbeddedRegistry(Registry):
                     )
                 db.execute(_DIRECTORIES)
                 self._prepare_secret()
+                if not db.row(_HAS_PROCESSES)[0]:
+                    db.execute("DROP TABLE brokers")
+                    db.execute(_BROKERS)
                 return
             db.execute(_DIRECTORIES)
             self._prepare_secret()
+            db.execute(_BROKERS)
             for statement in _SCHEMA.split(";"):
                 db.execute(statement)
             row = (_FORMAT, founding.cluster_id, founding.next_producer_id)
@@ -266,8 +271,21 @@ class EmbeddedRegistry(Registry):
             delta.set_broker_config(name, self._config("broker_config", name))
 
     def _brokers(self) -> Iterator[BrokerImage]:
-        for node_id, epoch, endpoints, rack in self._db.execute("SELECT node_id, epoch, endpoints, rack FROM brokers"):
-            yield BrokerImage(node_id, epoch, _endpoints(endpoints), rack)
+        rows = self._db.execute(
+            "SELECT node_id, epoch, endpoints, rack, fenced, peer_endpoint, process, returned FROM brokers"
+        )
+        for node_id, epoch, endpoints, rack, fenced, peer_endpoint, process, returned in rows:
+            peers = _endpoints(peer_endpoint)
+            yield BrokerImage(
+                node_id,
+                epoch,
+                _endpoints(endpoints),
+                rack,
+                bool(fenced),
+                peers[0] if peers else None,
+                process,
+                returned,
+            )
 
     def _topic(self, name: str) -> TopicImage | None:
         row = self._db.execute("SELECT topic_id FROM topics WHERE name = ?", (name,)).fetchone()
@@ -317,28 +335,53 @@ class EmbeddedRegistry(Registry):
         rows = self._db.execute("SELECT directory_id, path FROM directories WHERE node_id = ?", (node_id,))
         return {uuid.UUID(bytes=directory_id): path for directory_id, path in rows}
 
-    def register_broker(self, registration: BrokerRegistration, session_timeout_ms: int) -> int | None:
+    def register_broker(self, registration: BrokerRegistration) -> int | None:
         node_id = registration.node_id
-        now, timeout_s = self._clock.monotonic(), session_timeout_ms / 1000
         with self._db.transaction():
             recorded = self._directories(node_id)
-            held = self._db.execute("SELECT boot, expires FROM brokers WHERE node_id = ?", (node_id,)).fetchone()
+            held = self._db.execute("SELECT process FROM brokers WHERE node_id = ?", (node_id,)).fetchone()
             another = recorded and recorded.keys().isdisjoint(registration.directories)
-            if held is not None and another and self._alive(*held):
+            if held is not None and another and self._is_running(held[0]):
                 return None
             if recorded != registration.directories:
                 self._set_directories(node_id, registration.directories)
+            returned = "unclean" if registration.unclean else ""
+            if recorded.keys() - registration.directories.keys():
+                returned = "lost"
             epoch = int(self._db.row("UPDATE state SET broker_epoch = broker_epoch + 1 RETURNING broker_epoch")[0])
-            endpoints = " ".join(f"{e.security_protocol}|{e}" for e in registration.endpoints)
+            peers = () if registration.peer_endpoint is None else (registration.peer_endpoint,)
+            others = self._db.row("SELECT count(*) FROM brokers WHERE node_id != ?", (node_id,))[0]
             self._db.execute(
-                "INSERT OR REPLACE INTO brokers (node_id, epoch, rack, endpoints, boot, expires, timeout_s) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (node_id, epoch, registration.rack, endpoints, self._boot_id, now + timeout_s, timeout_s),
+                "INSERT OR REPLACE INTO brokers VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *(node_id, epoch, registration.rack, _texts(registration.endpoints)),
+                    *(_texts(peers), registration.process, int(others > 0), returned),
+                ),
             )
             self._record([("broker", str(node_id))])
         self._node_id, self._epoch = node_id, epoch
         self._hint()
         return epoch
+
+    def set_peer_endpoint(self, endpoint: Endpoint) -> None:
+        with self._db.transaction():
+            self._db.execute(
+                "UPDATE brokers SET peer_endpoint = ? WHERE node_id = ? AND epoch = ?",
+                (_texts((endpoint,)), self._node_id, self._epoch),
+            )
+            self._record([("broker", str(self._node_id))])
+        self._hint()
+
+    def announce_brokers(self, node_ids: Iterable[int]) -> None:
+        with self._db.transaction():
+            known = {broker.node_id for broker in self._brokers()}
+            added = [node_id for node_id in node_ids if node_id not in known]
+            self._db.executemany(
+                "INSERT INTO brokers VALUES (?, 0, NULL, '', '', '', 1, '')", [(node_id,) for node_id in added]
+            )
+            if added:
+                self._record([("broker", str(node_id)) for node_id in added])
+        self._hint()
 
     def _set_directories(self, node_id: int, directories: Mapping[uuid.UUID, str]) -> None:
         self._db.execute("DELETE FROM directories WHERE node_id = ?", (node_id,))
@@ -347,43 +390,25 @@ class EmbeddedRegistry(Registry):
             [(node_id, directory_id.bytes, path) for directory_id, path in directories.items()],
         )
 
-    def heartbeat(self) -> bool:
-        expired = False
-        now = self._clock.monotonic()
-        with self._db.transaction(durable=False):
-            renewed = self._db.execute(
-                "UPDATE brokers SET expires = ? + timeout_s, boot = ? WHERE node_id = ? AND epoch = ?",
-                (now, self._boot_id, self._node_id, self._epoch),
-            ).rowcount
-            rows = self._db.execute("SELECT node_id, boot, expires FROM brokers").fetchall()
-            dead = [node_id for node_id, boot, expires in rows if not self._alive(boot, expires)]
-            if dead:
-                expired = True
-                self._remove_brokers(dead)
-        if expired:
-            self._hint()
+    def check(self) -> None:
         self._hint_if_changed()
-        return renewed == 1
 
-    def unregister_broker(self) -> None:
+    def dead_brokers(self) -> list[tuple[BrokerId, int]]:
+        with self._db.reading():
+            return [(b.node_id, b.epoch) for b in self._brokers() if not b.fenced and not self._is_running(b.process)]
+
+    def end_session(self) -> None:
         if self._node_id is None:
             return
         node_id, self._node_id = self._node_id, None
         with self._db.transaction(durable=False):
-            query = "SELECT count(*) FROM brokers WHERE node_id = ? AND epoch = ?"
-            if self._db.row(query, (node_id, self._epoch))[0]:
-                self._remove_brokers([node_id])
+            ended = self._db.execute(
+                "UPDATE brokers SET fenced = 1, process = '' WHERE node_id = ? AND epoch = ?", (node_id, self._epoch)
+            ).rowcount
+            if ended:
+                self._db.execute("UPDATE state SET controller_id = -1 WHERE controller_id = ?", (node_id,))
+                self._record([("broker", str(node_id))])
         self._hint()
-
-    def _remove_brokers(self, node_ids: Sequence[int]) -> None:
-        self._db.executemany("DELETE FROM brokers WHERE node_id = ?", [(node_id,) for node_id in node_ids])
-        self._db.executemany(
-            "UPDATE state SET controller_id = -1 WHERE controller_id = ?", [(node_id,) for node_id in node_ids]
-        )
-        self._record([("broker", str(node_id)) for node_id in node_ids])
-
-    def _alive(self, boot: str, expires: float) -> bool:
-        return boot == self._boot_id and expires > self._clock.monotonic()
 
     # -- controller -------------------------------------------------------------------------------------------------
 
@@ -401,7 +426,7 @@ class EmbeddedRegistry(Registry):
             )
             if controller_id == self._node_id and broker_epoch == self._epoch:
                 return int(controller_epoch)
-            if controller_id not in (-1, self._node_id) and self._is_alive(controller_id, broker_epoch):
+            if controller_id not in (-1, self._node_id) and self._may_be_alive(controller_id, broker_epoch):
                 return None
             self._db.execute(
                 "UPDATE state SET controller_id = ?, controller_broker_epoch = ?, controller_epoch = ?",
@@ -411,11 +436,11 @@ class EmbeddedRegistry(Registry):
         self._hint()
         return int(controller_epoch) + 1
 
-    def _is_alive(self, node_id: int, epoch: int) -> bool:
+    def _may_be_alive(self, node_id: int, epoch: int) -> bool:
         row = self._db.execute(
-            "SELECT boot, expires FROM brokers WHERE node_id = ? AND epoch = ?", (node_id, epoch)
+            "SELECT process FROM brokers WHERE node_id = ? AND epoch = ?", (node_id, epoch)
         ).fetchone()
-        return row is not None and self._alive(row[0], row[1])
+        return row is not None and self._is_running(row[0])
 
     def write(self, changes: Sequence[Change], *, controller_epoch: int) -> bool:
         assert len(changes) <= self.max_changes_per_write, len(changes)
@@ -456,6 +481,9 @@ class EmbeddedRegistry(Registry):
             case SetBrokerConfig():
                 self._set_config("broker_config", change.name, change.config)
                 return "broker_config", change.name
+            case SetFenced():
+                self._set_fenced(change)
+                return "broker", str(change.node_id)
         return "topic", change.name
 
     def _create_topic(self, change: CreateTopic) -> None:
@@ -480,6 +508,15 @@ class EmbeddedRegistry(Registry):
             "UPDATE partitions SET leader = ?, leader_epoch = ?, partition_epoch = ?, replicas = ?, isr = ? "
             "WHERE topic = ? AND number = ? AND partition_epoch = ?",
             (*_partition_row(partition), change.name, change.partition_index, change.expected_partition_epoch),
+        ).rowcount
+        if written != 1:
+            raise _Refused
+
+    def _set_fenced(self, change: SetFenced) -> None:
+        written = self._db.execute(
+            "UPDATE brokers SET fenced = ?, returned = CASE WHEN ? THEN returned ELSE '' END "
+            "WHERE node_id = ? AND epoch = ?",
+            (change.fenced, change.fenced, change.node_id, change.epoch),
         ).rowcount
         if written != 1:
             raise _Refused
@@ -512,7 +549,7 @@ class EmbeddedRegistry(Registry):
 
     def close(self) -> None:
         with suppress(RegistryUnavailable):
-            self.unregister_broker()
+            self.end_session()
         self._watchers.clear()
         self._db.close()
 
@@ -543,18 +580,8 @@ def _partition_row(partition: PartitionImage) -> tuple[int, int, int, str, str]:
 
 
 def _endpoints(text: str) -> tuple[Endpoint, ...]:
-    found = []
-    for item in text.split():
-        protocol, _, address = item.partition("|")
-        name, _, rest = address.partition("://")
-        host, _, port = rest.rpartition(":")
-        found.append(Endpoint(name, protocol, host.removeprefix("[").removesuffix("]"), int(port)))
-    return tuple(found)
+    return tuple(map(Endpoint.of_text, text.split()))
 
 
-def _boot_id() -> str:
-    """Returns an id of this boot of the machine; "" if there is none, and sessions then end by time alone."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
+def _texts(endpoints: Iterable[Endpoint]) -> str:
+    return " ".join(endpoint.text for endpoint in endpoints)

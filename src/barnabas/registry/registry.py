@@ -9,7 +9,7 @@ of its own (docs/decisions/0002-registry-interface.md). Calls on one object must
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -17,6 +17,7 @@ from barnabas.config.endpoints import Endpoint
 from barnabas.errors import BarnabasError
 from barnabas.metadata.delta import MetadataChange
 from barnabas.metadata.image import MetadataImage, PartitionImage
+from barnabas.types import BrokerId
 
 __all__ = [
     "AddPartitions",
@@ -29,6 +30,7 @@ __all__ = [
     "Registry",
     "RegistryUnavailable",
     "SetBrokerConfig",
+    "SetFenced",
     "SetPartition",
     "SetTopicConfig",
 ]
@@ -52,6 +54,12 @@ class BrokerRegistration(NamedTuple):
     """The path of each data directory by its id. The path is only used in messages."""
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
+    peer_endpoint: Endpoint | None = None
+    """The address for the other brokers of the cluster."""
+    process: str = ""
+    """The process of the broker, by which the others see that it is dead (`processes.py`)."""
+    unclean: bool = False
+    """Whether the broker was not stopped in order before, and may have lost records that it had acknowledged."""
 
 
 class CreateTopic(NamedTuple):
@@ -103,7 +111,17 @@ class SetBrokerConfig(NamedTuple):
     config: Mapping[str, str]
 
 
-Change: TypeAlias = CreateTopic | DeleteTopic | AddPartitions | SetPartition | SetTopicConfig | SetBrokerConfig
+class SetFenced(NamedTuple):
+    """Fences a broker, or ends that. Refused if the broker has registered again since `epoch`."""
+
+    node_id: BrokerId
+    epoch: int
+    fenced: bool
+
+
+Change: TypeAlias = (
+    CreateTopic | DeleteTopic | AddPartitions | SetPartition | SetTopicConfig | SetBrokerConfig | SetFenced
+)
 
 
 class Founding(NamedTuple):
@@ -152,26 +170,42 @@ class Registry(ABC):
         after the end of its session; none if it was never registered."""
 
     @abstractmethod
-    def register_broker(self, registration: BrokerRegistration, session_timeout_ms: int) -> int | None:
+    def register_broker(self, registration: BrokerRegistration) -> int | None:
         """Begins a session. Returns the broker's epoch, larger than that of every earlier registration; None if a
-        session has the same node id with other directories."""
+        session has the same node id with other directories.
+
+        A broker that is not the only one in the registry is fenced until the controller ends that. So the controller
+        sees each registration before the broker can lead, and elects leaders in a new leader epoch. `BrokerImage.
+        returned` says "lost" until then if data directories of before are missing, and "unclean" as the registration.
+        """
 
     @abstractmethod
-    def heartbeat(self) -> bool:
-        """Renews the session and ends expired ones. Returns False if this session has expired, too: the broker must
-        register again."""
+    def set_peer_endpoint(self, endpoint: Endpoint) -> None:
+        """Sets the address of this broker for others, which it opened after its registration."""
 
     @abstractmethod
-    def unregister_broker(self) -> None:
-        """Ends the session, so that the other brokers need not wait until it expires."""
+    def announce_brokers(self, node_ids: Iterable[int]) -> None:
+        """Makes brokers known that are to come, fenced, with epoch 0. Those that are known stay as they are."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Calls the watchers back if the state has changed."""
+
+    @abstractmethod
+    def dead_brokers(self) -> list[tuple[BrokerId, int]]:
+        """Returns node id and epoch of the brokers that are not fenced although their session has certainly ended."""
+
+    @abstractmethod
+    def end_session(self) -> None:
+        """Ends the session: the broker is fenced, and the role of the controller is free if it had it."""
 
     # -- controller -------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def elect_controller(self) -> int | None:
-        """Makes this broker the controller if there is no live one. Returns the controller epoch, larger than every
-        earlier one, or the current one if this broker is the controller already; None if another broker is, or without
-        a session."""
+        """Makes this broker the controller if there is none, or if the session of the one that was has certainly ended.
+        Returns the controller epoch, larger than every earlier one, or the current one if this broker is the controller
+        already; None if another broker is, or without a session."""
 
     @abstractmethod
     def write(self, changes: Sequence[Change], *, controller_epoch: int) -> bool:

@@ -7,7 +7,7 @@ from uuid import UUID
 from barnabas.config.log_config import LogConfig
 from barnabas.errors import KafkaError, KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
 from barnabas.log.log_manager import LogManager
-from barnabas.metadata.image import MetadataImage, TopicImage
+from barnabas.metadata.image import NO_LEADER, MetadataImage, TopicImage
 from barnabas.replication.partition import Partition
 from barnabas.replication.replica import IsrChange
 from barnabas.types import BrokerId, Offset, TopicPartition
@@ -108,6 +108,7 @@ class ReplicaManager:
     def _take(self, topic: TopicImage) -> None:
         self._names[topic.topic_id] = topic.name
         config: LogConfig | None = None
+        may_lead = self._may_lead()
         for index, assigned in enumerate(topic.partitions):
             if self._broker_id not in assigned.replicas:
                 continue
@@ -123,7 +124,7 @@ class ReplicaManager:
             led, epoch = partition.is_leader, partition.leader_epoch
             partition.become(
                 broker_id=self._broker_id,
-                leader_id=assigned.leader,
+                leader_id=assigned.leader if may_lead or assigned.leader != self._broker_id else NO_LEADER,
                 leader_epoch=assigned.leader_epoch,
                 partition_epoch=assigned.partition_epoch,
                 replicas=assigned.replicas,
@@ -135,6 +136,12 @@ class ReplicaManager:
             elif led and not partition.is_leader:
                 for resigned in self.on_resignation:
                     resigned(partition.topic_partition)
+
+    def _may_lead(self) -> bool:
+        """Returns whether the controller has taken in this broker. Before that it leads nothing: after a restart it
+        would lead in a leader epoch in which it may have had other records."""
+        broker = self.image.brokers.get(self._broker_id) if self.image is not None else None
+        return broker is None or not broker.fenced
 
     def open_refused(self) -> None:
         """Tries again to open the logs that the disk has refused. Called periodically."""

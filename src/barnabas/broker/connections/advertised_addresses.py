@@ -12,7 +12,7 @@ from typing import Final
 
 from barnabas.config.advertise import AdvertiseRules, container_gateway
 from barnabas.config.broker import BrokerConfig
-from barnabas.config.endpoints import Endpoint
+from barnabas.config.endpoints import WILDCARDS, Endpoint
 from barnabas.metadata.image import MetadataImage
 from barnabas.network.connection import RequestConnection
 
@@ -35,11 +35,15 @@ class AdvertisedAddresses:
         self._by_listener: Final = {endpoint.name: endpoint for endpoint in endpoints}
         self._rules = AdvertiseRules(config.advertise, (gateway or container_gateway)())
 
-    def brokers(self, image: MetadataImage, connection: RequestConnection) -> list[NamedBroker]:
+    def brokers(
+        self, image: MetadataImage, connection: RequestConnection, *, include_fenced: bool = False
+    ) -> list[NamedBroker]:
         """Returns the live brokers for a client of this connection. Brokers without an address on the connection's
         listener are left out: the client could not reach them."""
         found: list[NamedBroker] = []
         for broker in image.brokers.values():
+            if broker.fenced and not include_fenced:
+                continue
             if broker.node_id == self._node_id and not self._fixed:
                 host, port = self._rules.address(
                     self._by_listener[connection.listener_name],
@@ -50,11 +54,18 @@ class AdvertisedAddresses:
                 found.append((broker.node_id, host, port, broker.rack))
                 continue
             found += [
-                (broker.node_id, endpoint.host, endpoint.port, broker.rack)
+                (broker.node_id, *self._of_another(endpoint, connection), broker.rack)
                 for endpoint in broker.endpoints
                 if endpoint.name == connection.listener_name
             ]
         return found
+
+    def _of_another(self, endpoint: Endpoint, connection: RequestConnection) -> tuple[str, int]:
+        """Returns host and port of another broker. One that listens on every interface is on this machine, since the
+        brokers share a registry: the client reaches it where it has reached this one."""
+        if endpoint.host not in WILDCARDS:
+            return endpoint.host, endpoint.port
+        return self._rules.address(endpoint, connection.peer_host, connection.local_host, endpoint.port)
 
 
 def advertised_names(config: BrokerConfig) -> list[tuple[str, str]]:

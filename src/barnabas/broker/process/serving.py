@@ -54,9 +54,13 @@ async def _serve(broker: Broker, ready_file: Path | None, began: float, ready_as
             return 0
         try:
             settle_collector()
+            stopping = asyncio.ensure_future(stop.wait())
+            if broker.cluster is not None:
+                await asyncio.wait((stopping, broker.cluster.joined()), return_when=asyncio.FIRST_COMPLETED)
             if not broker.interrupted:
                 _tell_ready(broker, ready_file, began, ready_as_json)
-            await stop.wait()
+            await stopping
+            await broker.leave_cluster()
         finally:
             if ready_file is not None:
                 _remove(ready_file)

@@ -8,7 +8,7 @@ A response that takes long to encode is encoded a slice at a time (`sliced_respo
 
 import asyncio
 import struct
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from importlib import import_module
 from typing import Any, Final
@@ -18,9 +18,9 @@ from barnabas.broker.requests.late_responses import respond_later, run_handler
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import complete_frame, response_head
 from barnabas.broker.services import BrokerServices
-from barnabas.errors import BarnabasError
+from barnabas.errors import BarnabasError, KafkaError
 from barnabas.network.connection import Connection, Parts, PendingReply, RequestConnection
-from barnabas.protocol.apis import SERVED, ApiKey, VersionRange, is_flexible, message_classes
+from barnabas.protocol.apis import FORWARDABLE, SERVED, ApiKey, VersionRange, is_flexible, message_classes
 from barnabas.protocol.codec import MalformedMessage, decode, encode_into
 from barnabas.protocol.primitives import skip_tags
 from barnabas.protocol.schema import Response
@@ -100,6 +100,29 @@ class Dispatcher:
         frame_handler = self._frame_handlers.get(api_key)
         if frame_handler is not None:
             return frame_handler(self._broker, frame, position, context)
+        if api_key in FORWARDABLE and not context.is_broker:
+            cluster = self._broker.cluster
+            if cluster is not None and not cluster.is_controller:
+                frame = memoryview(bytes(frame))  # the buffer is used again when this returns
+                work = self._forwarded(context, frame, position, cluster.forward(frame, context))
+                reply = run_handler(self.loop, work)
+                if isinstance(reply, asyncio.Future):
+                    return respond_later(self._broker, context, reply, lambda parts: parts, alone=True)
+                return reply
+        return self._handle_here(context, frame, position)
+
+    async def _forwarded(
+        self, context: RequestContext, frame: memoryview, position: int, response: Awaitable[Parts]
+    ) -> Parts | PendingReply:
+        """Returns the response of the controller. Without one the handler of this broker answers: it has become the
+        controller, or says in the form of the API that there is none."""
+        try:
+            return await response
+        except KafkaError:
+            return self._handle_here(context, frame, position)
+
+    def _handle_here(self, context: RequestContext, frame: memoryview, position: int) -> Parts | PendingReply:
+        api_key = context.api_key
         handler = self._handlers.get(api_key)
         if handler is None:
             if self._load(api_key):

@@ -5,6 +5,7 @@ their records of before. So the registry records the `directory.id` of each data
 with all of them, wherever they are mounted, or when the operator declares one lost.
 """
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -13,20 +14,25 @@ from uuid import UUID
 from barnabas.errors import UsageError
 from barnabas.log.directories.checkpoints import format_topic_id
 from barnabas.log.directories.data_directory import DataDirectory
+from barnabas.metadata.image import MetadataImage
 from barnabas.registry.embedded import is_founded
+from barnabas.types import BrokerId
 
-__all__ = ["REGISTRY_FILE", "registry_path", "require_directories"]
+__all__ = ["REGISTRY_FILE", "copied_by_others", "registry_path", "require_directories"]
 
 REGISTRY_FILE: Final = "registry.db"
+_log = logging.getLogger("barnabas.broker")
 
 
-def registry_path(directories: Sequence[DataDirectory]) -> Path | None:
-    """Returns the path of the registry in one of the claimed directories; None if a new one is to be made in the first
-    of them.
+def registry_path(directories: Sequence[DataDirectory], shared: str | None = None) -> Path | None:
+    """Returns the path of the registry: `shared`, the setting registry.file, or the one in a claimed directory. None if
+    a new one is to be made in the first of them.
 
     Raises UsageError where there are two, or where none is there although only some of the directories are new: the
-    registry may be in one that is not mounted.
+    registry may be in one that is not mounted. The same if a shared one is missing, but a directory has been used.
     """
+    if shared is not None:
+        return _shared_registry(Path(shared), directories)
     found = [path for directory in directories if is_founded(path := Path(directory.path) / REGISTRY_FILE)]
     if len(found) > 1:
         raise UsageError(
@@ -43,6 +49,36 @@ def registry_path(directories: Sequence[DataDirectory]) -> Path | None:
             "for one start"
         )
     return None
+
+
+def _shared_registry(path: Path, directories: Sequence[DataDirectory]) -> Path:
+    """Checks that no broker founds a cluster upon the replicas of another one, which would be without the others."""
+    used = next((directory.path for directory in directories if directory.used), None)
+    if used is not None and not is_founded(path):
+        raise UsageError(
+            f"registry.file: {path} is not there or empty, but brokers have used {used}: name the registry of its "
+            "cluster, or restore it by `barnabas cluster recover`"
+        )
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"registry.file: the directory of {path} does not exist; create it first")
+    return path.absolute()
+
+
+def copied_by_others(
+    image: MetadataImage, node_id: BrokerId, recorded: Mapping[UUID, str], directories: Sequence[DataDirectory]
+) -> bool:
+    """Returns whether data directories in the registry are missing, and other brokers have all in-sync replicas of the
+    partitions that this broker has: it copies them anew."""
+    present = {directory.directory_id for directory in directories}
+    missing = [path for directory_id, path in recorded.items() if directory_id not in present]
+    if not missing:
+        return False
+    for topic in image.topics.values():
+        for partition in topic.partitions:
+            if node_id in partition.replicas and set(partition.isr) <= {node_id}:
+                return False
+    _log.warning("%s is missing: this broker copies its replicas from the others", ", ".join(missing))
+    return True
 
 
 def require_directories(

@@ -43,6 +43,8 @@ REQUESTS: Final = {
     46: ("barnabas.protocol.messages.list_partition_reassignments", "ListPartitionReassignmentsRequest", "ListPartitionReassignmentsResponse"),
     47: ("barnabas.protocol.messages.offset_delete", "OffsetDeleteRequest", "OffsetDeleteResponse"),
     58: ("barnabas.protocol.messages.envelope", "EnvelopeRequest", "EnvelopeResponse"),
+    63: ("barnabas.protocol.messages.broker_heartbeat", "BrokerHeartbeatRequest", "BrokerHeartbeatResponse"),
+    56: ("barnabas.protocol.messages.alter_partition", "AlterPartitionRequest", "AlterPartitionResponse"),
     60: ("barnabas.protocol.messages.describe_cluster", "DescribeClusterRequest", "DescribeClusterResponse"),
     61: ("barnabas.protocol.messages.describe_producers", "DescribeProducersRequest", "DescribeProducersResponse"),
     65: ("barnabas.protocol.messages.describe_transactions", "DescribeTransactionsRequest", "DescribeTransactionsResponse"),

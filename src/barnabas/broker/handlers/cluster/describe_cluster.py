@@ -26,8 +26,9 @@ def handle(broker: BrokerServices, request: DescribeClusterRequest, context: Req
     fenced = {node_id for node_id, known in image.brokers.items() if known.fenced}
     brokers = [
         DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack, is_fenced=node_id in fenced)
-        for node_id, host, port, rack in broker.advertised_brokers(context.connection)
-        if request.include_fenced_brokers or node_id not in fenced
+        for node_id, host, port, rack in broker.advertised_brokers(
+            context.connection, include_fenced=request.include_fenced_brokers
+        )
     ]
     reachable = any(known.broker_id == image.controller_id for known in brokers)
     return DescribeClusterResponse(

@@ -53,13 +53,11 @@ def handle(
 async def _create_then_find(
     broker: BrokerServices, request: FindCoordinatorRequest, context: RequestContext, name: str
 ) -> FindCoordinatorResponse:
-    topic: TopicImage | KafkaError
-    try:
-        topic = await broker.controller.call(lambda controller: controller.ensure_internal_topic(name))
-    except KafkaError as error:
-        topic = error
-    if isinstance(topic, KafkaError):
-        missing = CoordinatorNotAvailable(f"{name} could not be created: {topic.message}")
+    failed = await broker.auto_create_topics([name])
+    topic = broker.image.topics.get(name)
+    if topic is None:
+        reason = failed[name].message if name in failed else "the metadata does not have it yet"
+        missing = CoordinatorNotAvailable(f"{name} could not be created: {reason}")
         return _response(request, context, missing)
     return _response(request, context, partial(_find, broker, context, topic))
 

@@ -22,17 +22,11 @@ from barnabas.errors import (
     UnsupportedVersion,
 )
 from barnabas.network.connection import Parts, PendingReply
-from barnabas.protocol.apis import ApiKey, message_classes, response_header_version
+from barnabas.protocol.apis import FORWARDABLE, ApiKey, message_classes, response_header_version
 from barnabas.protocol.codec import MalformedMessage, decode
 from barnabas.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from barnabas.protocol.schema import Message
 
-FORWARDABLE: Final = frozenset(
-    (
-        *(ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.ELECT_LEADERS),
-        *(ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS),
-    )
-)
 SEARCHED_BYTES_MAX: Final = 64 * 1024
 """The size up to which a response is searched for NOT_CONTROLLER although this broker still seems to be the
 controller."""

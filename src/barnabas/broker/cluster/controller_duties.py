@@ -1,0 +1,110 @@
+"""The duties of the broker that is the controller: metadata pushes, heartbeats of the others, watches of their
+processes."""
+
+from functools import partial
+
+from barnabas.broker.cluster.liveness import Liveness, Watch
+from barnabas.broker.cluster.metadata_pushes import MetadataPushes
+from barnabas.broker.peers.peer_connections import PeerConnections
+from barnabas.broker.requests.late_responses import run_handler
+from barnabas.broker.services import BrokerServices
+from barnabas.controller.broker_heartbeats import BrokerHeartbeats
+from barnabas.controller.controller import Controller
+from barnabas.errors import KafkaError, StaleBrokerEpoch
+from barnabas.metadata.delta import MetadataChange
+from barnabas.metadata.image import BrokerImage
+from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from barnabas.types import BrokerId
+
+__all__ = ["ControllerDuties"]
+
+
+class ControllerDuties:
+    """Kept while this broker is the controller. Used on the event loop's thread."""
+
+    def __init__(self, broker: BrokerServices, peers: PeerConnections, liveness: Liveness) -> None:
+        self._broker = broker
+        self._liveness = liveness
+        self._dead: set[tuple[BrokerId, int]] = set()
+        """The registrations whose process has ended."""
+        self._watches: dict[BrokerId, tuple[int, Watch]] = {}
+        """The epoch of the registration that is watched, and the end of the watch."""
+        self._heartbeats = BrokerHeartbeats(broker.config.broker_session_timeout_ms / 1000, broker.clock.monotonic())
+        self._watch_all()
+        self.pushes = MetadataPushes(broker.image, broker.node_id, peers, broker.loop, self._is_dead)
+
+    def image_changed(self, change: MetadataChange) -> None:
+        if change.brokers:
+            self._watch_all()
+        self.pushes.image_changed(change)
+
+    # --- processes --------------------------------------------------------------------------------------------------
+
+    def _watch_all(self) -> None:
+        brokers = self._broker.image.brokers
+        for node_id, (epoch, end) in tuple(self._watches.items()):
+            if node_id not in brokers or brokers[node_id].epoch != epoch:
+                end()
+                del self._watches[node_id]
+        for node_id, broker in brokers.items():
+            if node_id != self._broker.node_id and broker.process and node_id not in self._watches:
+                exited = partial(self._exited, broker)
+                self._watches[node_id] = broker.epoch, self._liveness.watch(broker.process, exited)
+        self._dead = {(node_id, epoch) for node_id, epoch in self._dead if node_id in brokers}
+
+    def _exited(self, broker: BrokerImage) -> None:
+        self._dead.add((broker.node_id, broker.epoch))
+        self._broker.controller.check()  # fences the brokers that are dead
+
+    def _is_dead(self, node_id: BrokerId) -> bool:
+        broker = self._broker.image.brokers.get(node_id)
+        return broker is None or not broker.process or (node_id, broker.epoch) in self._dead
+
+    # --- heartbeats -------------------------------------------------------------------------------------------------
+
+    def check_sessions(self) -> None:
+        """Fences the brokers that have not been heard of for broker.session.timeout.ms. Called periodically."""
+        broker = self._broker
+        others = [each for node_id, each in broker.image.brokers.items() if node_id != broker.node_id]
+        for suspected in self._heartbeats.suspected(others, broker.clock.monotonic()):
+            broker.log.warning(
+                "broker %d is fenced: nothing was heard of it for %d ms",
+                suspected.node_id,
+                broker.config.broker_session_timeout_ms,
+            )
+            run_handler(broker.loop, self._set_fenced(suspected.node_id, suspected.epoch, True))
+
+    async def _set_fenced(self, node_id: BrokerId, epoch: int, fenced: bool) -> None:
+        try:
+            await self._broker.controller.call(
+                lambda controller: controller.set_fenced(node_id, epoch, fenced), until_known=False
+            )
+        except KafkaError as error:
+            self._broker.log.warning("broker %d: %s", node_id, error)  # the next heartbeat or check tries again
+
+    async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
+        """Answers a heartbeat. A live broker is no longer fenced afterwards; one that wants to stop is.
+
+        Raises StaleBrokerEpoch for a broker that is not registered in this epoch.
+        """
+        broker = self._broker
+        node_id, epoch = BrokerId(request.broker_id), request.broker_epoch
+        known = broker.image.brokers.get(node_id)
+        if known is None or known.epoch < epoch:  # it has registered since the registry was read
+            await broker.controller.call(Controller.refresh, until_known=False)
+            known = broker.image.brokers.get(node_id)
+        if known is None or known.epoch != epoch:
+            raise StaleBrokerEpoch(f"broker {node_id} is not registered in epoch {epoch}")
+        self._heartbeats.heard(node_id, epoch, broker.clock.monotonic())
+        if known.fenced != request.want_shut_down:
+            await self._set_fenced(node_id, epoch, request.want_shut_down)
+            known = broker.image.brokers.get(node_id, known)
+        return BrokerHeartbeatResponse(
+            is_caught_up=True, is_fenced=known.fenced, should_shut_down=known.fenced and request.want_shut_down
+        )
+
+    def close(self) -> None:
+        self.pushes.close()
+        for _, end in self._watches.values():
+            end()
+        self._watches.clear()

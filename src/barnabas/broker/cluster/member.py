@@ -1,0 +1,318 @@
+"""This broker as a member of a cluster: its listener for brokers, its connections to them, its heartbeats, and the
+duties of the controller.
+
+The image of a broker that is not the controller changes by the controller's pushes. It reads the registry itself only
+at its start, and when the controller does not answer: then another one may have to be elected.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final, Protocol
+
+from barnabas.broker.cluster.controller_duties import ControllerDuties
+from barnabas.broker.cluster.isr_changes import IsrChangeSender
+from barnabas.broker.cluster.liveness import Liveness, ProcessLiveness, Watch
+from barnabas.broker.cluster.metadata_messages import update_of
+from barnabas.broker.peers.forwarding import Forwarder
+from barnabas.broker.peers.identity import PeerIdentity
+from barnabas.broker.peers.inter_broker_listener import InterBrokerListener
+from barnabas.broker.peers.peer_connections import PeerAddress, PeerConnections, Role
+from barnabas.broker.requests.late_responses import run_handler
+from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.services import BrokerServices
+from barnabas.config.endpoints import Endpoint
+from barnabas.connection.broker.cluster_connections import ConnectionSettings
+from barnabas.errors import BarnabasError, KafkaError, NotController, StaleControllerEpoch, error_for
+from barnabas.metadata.delta import MetadataChange
+from barnabas.metadata.image import NO_CONTROLLER
+from barnabas.metadata.update import UpdateReceiver
+from barnabas.network.connection import InThread, Parts
+from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from barnabas.protocol.peer_messages.create_missing_topics import (
+    CreateMissingTopicsRequest,
+    CreateMissingTopicsResponse,
+)
+from barnabas.protocol.peer_messages.push_metadata import PushMetadataRequest
+from barnabas.types import BrokerId
+from barnabas.version import __version__
+
+__all__ = ["ClusterMember"]
+
+QUICK_S: Final = 0.05
+"""The time to the next heartbeat while this broker is fenced, or after one that failed. It doubles up to
+broker.heartbeat.interval.ms."""
+CONTROLLER_CHECK_S: Final = 0.5
+"""The interval at which the controller looks for brokers whose session has timed out."""
+LEAVE_MAX_S: Final = 5.0
+"""A controlled shutdown that takes longer is given up: the others notice that the process has ended."""
+
+
+class Member(BrokerServices, Protocol):
+    """The broker, as its membership needs it."""
+
+    def metadata_changed(self, change: MetadataChange) -> None:
+        """Takes over a newer image."""
+
+
+class ClusterMember:
+    """Made on the event loop's thread, before the broker registers; used there."""
+
+    def __init__(
+        self,
+        broker: Member,
+        secret: bytes,
+        *,
+        in_thread: InThread | None = None,
+        liveness: Liveness | None = None,
+        settings: ConnectionSettings | None = None,
+    ) -> None:
+        """Opens the listener for other brokers. Raises UsageError if its address is not free."""
+        self._broker = broker
+        self._liveness = liveness or ProcessLiveness(broker.loop)
+        self._listener = InterBrokerListener(broker, secret, self._identity, log=broker.log, in_thread=in_thread)
+        quick = ConnectionSettings(backoff_s=0.02, backoff_max_s=0.5)
+        self.peers = PeerConnections(self._address_of, self._identity, secret, broker.failures, settings or quick)
+        self._forwarder = Forwarder(self.peers, broker.node_id, lambda: broker.image.controller_id)
+        self.isr_changes = IsrChangeSender(broker, self.peers)
+        self.duties: ControllerDuties | None = None
+        """The duties of the controller, while this broker is."""
+        self._receiver: UpdateReceiver | None = None
+        self._controller_watch: tuple[BrokerId, int, Watch] | None = None
+        """The controller that is watched, and the epoch of its registration."""
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._failures = 0
+        """The number of heartbeats since the last one that the controller answered."""
+        self._in_heartbeat = False
+        self._is_leaving = False
+        self._is_closed = False
+        self._joined: asyncio.Future[None] = broker.loop.create_future()
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The address to which other brokers connect."""
+        return self._listener.endpoint
+
+    @property
+    def is_controller(self) -> bool:
+        return self._broker.image.controller_id == self._broker.node_id
+
+    def _identity(self) -> PeerIdentity:
+        broker = self._broker
+        registered = broker.image.brokers.get(broker.node_id)
+        epoch = -1 if registered is None else registered.epoch
+        return PeerIdentity(broker.cluster_id, broker.node_id, epoch, __version__)
+
+    def _address_of(self, node_id: int) -> PeerAddress | None:
+        broker = self._broker.image.brokers.get(BrokerId(node_id))
+        if broker is None or broker.peer_endpoint is None:
+            return None
+        return PeerAddress(broker.peer_endpoint, broker.epoch)
+
+    # --- start and stop ---------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begins the heartbeats. Called when the broker is registered and has its image."""
+        self._receiver = UpdateReceiver(self._broker.image)
+        self._controller_changed()
+        self._every(CONTROLLER_CHECK_S, "sessions", self._check_sessions)
+        lag_s = self._broker.config.replica_lag_time_max_ms / 1000
+        self._every(lag_s / 2, "in-sync replicas", self._propose_isr_changes)
+        self._beat()
+
+    def joined(self) -> "asyncio.Future[None]":
+        """Returns a future that is done when the controller has taken this broker in: it may lead then."""
+        return self._joined
+
+    async def leave(self) -> None:
+        """Has the controller move this broker's leaders to others, so that its end interrupts nobody. Returns when the
+        others know, or after five seconds."""
+        broker = self._broker
+        self._is_leaving = True
+        others = [each for node_id, each in broker.image.brokers.items() if node_id != broker.node_id]
+        if all(each.fenced for each in others):
+            return  # nobody is there to lead
+        deadline = broker.loop.time() + LEAVE_MAX_S
+        while not self._is_fenced() and broker.loop.time() < deadline:
+            try:
+                await asyncio.wait_for(self._send_heartbeat(), LEAVE_MAX_S)
+            except (BarnabasError, TimeoutError) as error:
+                broker.log.info("the controller has not moved the leaders of this broker yet: %s", error)
+            if not self._is_fenced():
+                await asyncio.sleep(QUICK_S)
+        if self.duties is not None:
+            await self.duties.pushes.known()
+
+    def _is_fenced(self) -> bool:
+        registered = self._broker.image.brokers.get(self._broker.node_id)
+        return registered is None or registered.fenced
+
+    def close(self) -> None:
+        self._is_closed = True
+        for timer in self._timers.values():
+            timer.cancel()
+        if self._controller_watch is not None:
+            self._controller_watch[2]()
+        if self.duties is not None:
+            self.duties.close()
+        self.isr_changes.close()
+        self.peers.close()
+        self._listener.close()
+
+    # --- heartbeats -------------------------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        """Sends a heartbeat, or looks for a controller if there is none."""
+        if self._is_closed or self._is_leaving or self._in_heartbeat:
+            return
+        self._in_heartbeat = True
+        run_handler(self._broker.loop, self._heartbeat())
+
+    async def _heartbeat(self) -> None:
+        try:
+            is_fenced = await self._send_heartbeat()
+            self._failures = 0
+        except BarnabasError as error:
+            is_fenced = True
+            self._failures += 1
+            self._broker.log.debug("heartbeat failed: %s", error)
+            self._broker.controller.check()  # becomes the controller if there is none, or learns who is
+        finally:
+            self._in_heartbeat = False
+        interval_s = self._broker.config.broker_heartbeat_interval_ms / 1000
+        if is_fenced:
+            interval_s = min(interval_s, QUICK_S * 2 ** min(self._failures, 10))
+        self._in(interval_s, "heartbeat", self._beat)
+
+    async def _send_heartbeat(self) -> bool:
+        """Returns whether this broker is fenced. Raises KafkaError, ClientError."""
+        broker = self._broker
+        controller_id = broker.image.controller_id
+        if controller_id == NO_CONTROLLER:
+            raise NotController("no controller is known")
+        request = BrokerHeartbeatRequest(
+            broker_id=broker.node_id,
+            broker_epoch=self._identity().broker_epoch,
+            current_metadata_offset=broker.image.version,
+            want_shut_down=self._is_leaving,
+        )
+        response: BrokerHeartbeatResponse
+        if self.duties is not None:
+            response = await self.duties.heartbeat(request)
+        else:
+            timeout_s = broker.config.broker_heartbeat_interval_ms / 1000
+            response = await self.peers.send(controller_id, request, role=Role.CONTROL, timeout_s=timeout_s)
+        if response.error_code:
+            raise error_for(response.error_code, f"broker {controller_id} refuses the heartbeat")
+        return response.is_fenced
+
+    async def answer_heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
+        """Answers the heartbeat of another broker, as the controller. Raises KafkaError, RegistryUnavailable."""
+        if self.duties is None:
+            raise NotController("another broker is the controller")
+        return await self.duties.heartbeat(request)
+
+    # --- metadata ---------------------------------------------------------------------------------------------------
+
+    def receive(self, request: PushMetadataRequest) -> int:
+        """Takes over a part of an update from the controller, and returns the version of the image afterwards. Raises
+        StaleControllerEpoch."""
+        receiver = self._receiver
+        assert receiver is not None
+        if request.controller_epoch < receiver.controller_epoch or request.cluster_id != self._broker.cluster_id:
+            raise StaleControllerEpoch(f"the controller is in epoch {receiver.controller_epoch}")
+        change = receiver.receive(update_of(request))
+        if change is not None:
+            self._broker.metadata_changed(change)
+        return receiver.image.version
+
+    def image_changed(self, change: MetadataChange) -> None:
+        """Follows a new image, which the broker has taken over."""
+        receiver = self._receiver
+        if receiver is None:
+            return
+        if change.image.version > receiver.image.version:  # by this broker's own controller
+            receiver.image = change.image
+            receiver.controller_epoch = max(receiver.controller_epoch, change.image.controller_epoch)
+        if change.brokers:
+            self.peers.addresses_changed()
+        self._controller_changed()
+        if self.duties is not None:
+            self.duties.image_changed(change)
+        if not self._joined.done() and not self._is_fenced():
+            self._joined.set_result(None)
+
+    def _controller_changed(self) -> None:
+        broker, image = self._broker, self._broker.image
+        if self.is_controller and self.duties is None:
+            broker.log.info("this broker is the controller, in epoch %d", image.controller_epoch)
+            self.duties = ControllerDuties(broker, self.peers, self._liveness)
+            broker.controller.until_known = self.duties.pushes.known
+        elif not self.is_controller and self.duties is not None:
+            self.duties.close()
+            self.duties = None
+            broker.controller.until_known = None
+        controller = image.brokers.get(image.controller_id)
+        watched = None if controller is None or self.is_controller else (controller.node_id, controller.epoch)
+        current = self._controller_watch
+        if watched == (None if current is None else current[:2]):
+            return
+        if current is not None:
+            current[2]()
+            self._controller_watch = None
+        if watched is not None and controller is not None:
+            self._controller_watch = (*watched, self._liveness.watch(controller.process, self._controller_exited))
+            self._in(0.0, "heartbeat", self._beat)  # a new controller has to hear of this broker
+
+    def _controller_exited(self) -> None:
+        self._broker.log.info("the process of the controller has ended")
+        self._broker.controller.check()
+
+    # --- periodic ---------------------------------------------------------------------------------------------------
+
+    def _check_sessions(self) -> None:
+        if self.duties is not None:
+            self.duties.check_sessions()
+
+    def _propose_isr_changes(self) -> None:
+        for change in self._broker.replica_manager.isr_changes(self._broker.clock.monotonic()):
+            self.isr_changes.submit(change)
+
+    def _every(self, interval_s: float, name: str, task: Callable[[], None]) -> None:
+        def run() -> None:
+            try:
+                task()
+            except Exception as error:
+                self._broker.failures.report(f"the periodic task {name!r}", error)
+            self._in(interval_s, name, run)
+
+        self._in(interval_s, name, run)
+
+    def _in(self, delay_s: float, name: str, task: Callable[[], None]) -> None:
+        """Runs a task later, in the place of the one with this name that waits."""
+        if self._is_closed:
+            return
+        before = self._timers.get(name)
+        if before is not None:
+            before.cancel()
+        self._timers[name] = self._broker.loop.call_later(delay_s, task)
+
+    # --- requests for the controller --------------------------------------------------------------------------------
+
+    def forward(self, frame: memoryview, context: RequestContext) -> Coroutine[Any, Any, Parts]:
+        """Returns a coroutine of the controller's response to a client's request (`Forwarder.forward`)."""
+        return self._forwarder.forward(frame, context)
+
+    async def create_missing_topics(self, names: Iterable[str]) -> dict[str, KafkaError]:
+        """Has the controller create topics with the cluster's defaults. Returns the errors of those that cannot be.
+        Raises KafkaError, ClientError."""
+        request = CreateMissingTopicsRequest(names=list(names))
+        response: CreateMissingTopicsResponse = await self.peers.send(
+            self._broker.image.controller_id, request, role=Role.FORWARD
+        )
+        if response.error_code:
+            raise error_for(response.error_code, "the controller refuses to create topics")
+        return {
+            topic.name: error_for(topic.error_code, topic.error_message or "")
+            for topic in response.topics
+            if topic.error_code
+        }

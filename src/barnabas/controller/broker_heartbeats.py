@@ -1,0 +1,33 @@
+"""Decides which brokers are suspected, because the controller has not heard of them. Times are seconds of a clock."""
+
+from collections.abc import Iterable
+
+from barnabas.metadata.image import BrokerImage
+from barnabas.types import BrokerId
+
+__all__ = ["BrokerHeartbeats"]
+
+
+class BrokerHeartbeats:
+    """The time of the last heartbeat of each broker. The active controller keeps one for its epoch."""
+
+    def __init__(self, session_timeout_s: float, now: float) -> None:
+        """Brokers that were registered before have a whole session from `now` on."""
+        self._session_timeout_s = session_timeout_s
+        self._began = now
+        self._heard: dict[tuple[BrokerId, int], float] = {}
+
+    def heard(self, node_id: BrokerId, epoch: int, now: float) -> None:
+        """Notes a heartbeat of a broker in this epoch of its registration."""
+        self._heard[node_id, epoch] = now
+
+    def suspected(self, brokers: Iterable[BrokerImage], now: float) -> list[BrokerImage]:
+        """Returns the brokers that are not fenced although their session has timed out. Forgets those that have
+        registered again."""
+        present = {(broker.node_id, broker.epoch): broker for broker in brokers}
+        self._heard = {key: heard for key, heard in self._heard.items() if key in present}
+        return [
+            broker
+            for key, broker in present.items()
+            if not broker.fenced and now - self._heard.get(key, self._began) > self._session_timeout_s
+        ]

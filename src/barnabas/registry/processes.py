@@ -1,0 +1,130 @@
+"""Tells by the kernel whether the process of a broker on this machine still runs: the certain evidence that it is dead.
+
+A process is known by a text: the boot of the machine, the namespace of process ids, the id, the time at which it
+started, and a number that tells the brokers of one process apart. A reused process id has another start time.
+"""
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Final, NamedTuple
+
+__all__ = ["begin_process", "boot_id", "end_process", "is_running", "on_end", "parse_process"]
+
+_serials: Final = count(1)
+_running: Final[dict[str, list[Callable[[], None]]]] = {}
+"""The brokers of this process that have begun and not ended, with what is called at their end."""
+
+
+class _Process(NamedTuple):
+    boot: str
+    namespace: str
+    pid: int
+    started: str
+    serial: int
+
+
+def begin_process() -> str:
+    """Returns the text of a broker that starts in this process."""
+    own = _own()
+    text = "|".join((own.boot, own.namespace, str(own.pid), own.started, str(next(_serials))))
+    _running[text] = []
+    return text
+
+
+def end_process(process: str) -> None:
+    """Notes that a broker of this process has ended, while the process goes on."""
+    for callback in _running.pop(process, ()):
+        callback()
+
+
+def on_end(process: str, callback: Callable[[], None]) -> bool:
+    """Calls back when a broker of this process ends. Returns False if it is none, or has ended."""
+    callbacks = _running.get(process)
+    if callbacks is None:
+        return False
+    callbacks.append(callback)
+    return True
+
+
+def is_running(process: str) -> bool:
+    """Returns False if the broker has certainly ended; True if it runs or cannot be seen from here."""
+    found = _parse(process)
+    if found is None:
+        return False  # the text of a broker that stopped, or that was announced only
+    own = _own()
+    if found.boot != own.boot:
+        return not found.boot or not own.boot
+    if found.namespace != own.namespace:
+        return True
+    if found.pid == own.pid and found.started == own.started:
+        return process in _running
+    started = _start_time(found.pid)
+    if started is None:
+        return _exists(found.pid)
+    return started == found.started
+
+
+def parse_process(process: str) -> int | None:
+    """Returns the process id if it is one of this machine that can be watched from here."""
+    found, own = _parse(process), _own()
+    if found is None or (found.boot, found.namespace) != (own.boot, own.namespace) or found.pid == own.pid:
+        return None
+    return found.pid
+
+
+def _parse(process: str) -> _Process | None:
+    parts = process.split("|")
+    if len(parts) != len(_Process._fields):
+        return None
+    boot, namespace, pid, started, serial = parts
+    return _Process(boot, namespace, int(pid), started, int(serial))
+
+
+def _own() -> _Process:
+    global _cached
+    pid = os.getpid()
+    if _cached is None or _cached.pid != pid:
+        namespace = ""
+        with suppress(OSError):
+            namespace = os.readlink("/proc/self/ns/pid")
+        _cached = _Process(boot_id(), namespace, pid, _start_time(pid) or "", 0)
+    return _cached
+
+
+_cached: _Process | None = None
+
+
+def boot_id() -> str:
+    """Returns an id of this boot of the machine; "" if there is none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _start_time(pid: int) -> str | None:
+    """Returns when the process started, in ticks since the boot; None if there is no such process, or it has ended and
+    only its parent has not taken notice."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()  # the name before may contain anything
+    return None if fields[0] in "ZX" else fields[19]
+
+
+def _exists(pid: int) -> bool:
+    """Returns whether there may be such a process, on a system without /proc."""
+    if os.path.exists("/proc/self/stat"):
+        return False
+    try:
+        os.kill(pid, signal.SIG_DFL)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
