@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -70,10 +70,12 @@ from barnabas.registry.embedded import EmbeddedRegistry
 from barnabas.registry.processes import begin_process, end_process
 from barnabas.registry.registry import BrokerRegistration, Founding
 from barnabas.replication.group_commit import GroupCommit
+from barnabas.replication.replica import IsrChange
 from barnabas.replication.replica_manager import ReplicaManager
 from barnabas.types import TopicPartition
 
 if TYPE_CHECKING:
+    from barnabas.broker.cluster.follower_fetch_sessions import FollowerFetchSessions
     from barnabas.broker.cluster.member import ClusterMember
     from barnabas.broker.peers.peer_connections import PeerConnections
 
@@ -178,7 +180,12 @@ class Broker:
                 self._committer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="barnabas-commit")
                 flush_behind = GroupCommit(self.loop, self._committer, self.log)
             self.replica_manager = ReplicaManager(
-                self.node_id, self.log_manager, self._log_config_of, self.log, flush_behind=flush_behind
+                self.node_id,
+                self.log_manager,
+                self._log_config_of,
+                self.log,
+                replica_lag_time_max_ms=config.replica_lag_time_max_ms,
+                flush_behind=flush_behind,
             )
             self._group_service = GroupCoordinatorService(self)
             self.groups = self._group_service.coordinator
@@ -402,6 +409,16 @@ class Broker:
         if self._cluster is not None and not self.stopped:
             self._cluster.start()
             self.check_registry()
+
+    @cached_property
+    def follower_fetch_sessions(self) -> "FollowerFetchSessions":
+        from barnabas.broker.cluster.follower_fetch_sessions import FollowerFetchSessions
+
+        return FollowerFetchSessions(self.replica_manager, self.clock)
+
+    def submit_isr_change(self, change: IsrChange) -> None:
+        if self._cluster is not None:
+            self._cluster.isr_changes.submit(change)
 
     def check_registry(self) -> None:
         if self._cluster is None or self._cluster.is_controller:

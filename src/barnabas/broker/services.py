@@ -27,10 +27,12 @@ from barnabas.log.log_manager import LogManager
 from barnabas.metadata.image import MetadataImage, TopicImage
 from barnabas.network.connection import Parts, PendingReply, RequestConnection
 from barnabas.network.time_slicing import TimeSlicer
+from barnabas.replication.replica import IsrChange
 from barnabas.replication.replica_manager import ReplicaManager
 from barnabas.types import BrokerId
 
 if TYPE_CHECKING:
+    from barnabas.broker.cluster.follower_fetch_sessions import FollowerFetchSessions
     from barnabas.broker.peers.peer_connections import PeerConnections
     from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
     from barnabas.protocol.peer_messages.push_metadata import PushMetadataRequest
@@ -114,6 +116,13 @@ class BrokerServices(Protocol):
 
     def check_registry(self) -> None:
         """Has the controller look for changes that others have written to the registry. Called periodically."""
+
+    @property
+    def follower_fetch_sessions(self) -> "FollowerFetchSessions":
+        """The fetch sessions of the followers on other brokers."""
+
+    def submit_isr_change(self, change: IsrChange) -> None:
+        """Sends a change of an ISR to the controller, and tells the partition the outcome."""
 
     @property
     def image(self) -> MetadataImage:

@@ -322,6 +322,15 @@ class Partition:
         read = log.read(fetch.fetch_offset, max_bytes, upper_bound=log.log_end_offset, min_one_message=min_one_message)
         return FollowerRead(read.file_slice, high_watermark, log_start_offset)
 
+    def follower_had_all(self, replica_id: BrokerId, fetch: FollowerFetch, at: float) -> None:
+        """Notes that a follower still had all records at the time `at`, by a request of its session that does not name
+        the partition: its last fetch, which found nothing, stands."""
+        state = self._leader_state
+        if state is not None and fetch.leader_epoch == self.leader_epoch:
+            replica = state.followers.get(replica_id)
+            if replica is not None and replica.log_end_offset == fetch.fetch_offset:
+                replica.had_all(at)
+
     def propose_isr_change(self, now: float) -> IsrChange | None:
         """Returns the change of the ISR that the controller should make; None if there is none, or one is pending.
 

@@ -115,6 +115,11 @@ class Replica:
         self._last_fetch = now
         self._last_fetch_leader_end_offset = max(leader_end_offset, self._last_fetch_leader_end_offset)
 
+    def had_all(self, at: float) -> None:
+        """Notes that the follower had all records of the leader at the time `at`."""
+        self.last_caught_up = max(self.last_caught_up, at)
+        self._last_fetch = max(self._last_fetch, at)
+
     def is_caught_up(self, leader_end_offset: Offset, now: float, lag_time_max_s: float) -> bool:
         """Returns whether the follower has all records, or had all of them at most `lag_time_max_s` ago."""
         return self.log_end_offset == leader_end_offset or now - self.last_caught_up <= lag_time_max_s

@@ -93,26 +93,31 @@ class ReplicaManager:
     def _drop(self, topic: TopicImage) -> None:
         self._names.pop(topic.topic_id, None)
         for index in range(len(topic.partitions)):
-            partition = self._partitions.pop((topic.name, index), None)
-            if partition is None:
-                continue
-            if partition.is_leader:
-                for callback in self.on_resignation:
-                    callback(partition.topic_partition)
-            partition.retire()
-            try:
-                self._log_manager.delete(partition.topic_partition)
-            except KafkaStorageError as error:  # the log is removed when the topic is made again
-                self._log.error("%s", error)
+            if (topic.name, index) in self._partitions:
+                self._delete(self._partitions[topic.name, index])
+
+    def _delete(self, partition: Partition) -> None:
+        """Deletes the replica with its log."""
+        del self._partitions[partition.topic_partition]
+        if partition.is_leader:
+            for callback in self.on_resignation:
+                callback(partition.topic_partition)
+        partition.retire()
+        try:
+            self._log_manager.delete(partition.topic_partition)
+        except KafkaStorageError as error:  # the log is removed when the topic is made again
+            self._log.error("%s", error)
 
     def _take(self, topic: TopicImage) -> None:
         self._names[topic.topic_id] = topic.name
         config: LogConfig | None = None
         may_lead = self._may_lead()
         for index, assigned in enumerate(topic.partitions):
-            if self._broker_id not in assigned.replicas:
-                continue
             partition = self._partitions.get((topic.name, index))
+            if self._broker_id not in assigned.replicas:
+                if partition is not None and assigned.partition_epoch > partition.partition_epoch:
+                    self._delete(partition)
+                continue
             if partition is None:
                 config = config or self._log_config_of(topic.name)
                 try:

@@ -15,7 +15,9 @@ from barnabas.protocol.apis import SERVED_TO_BROKERS
 
 __all__ = ["InterBrokerDispatcher", "session_of"]
 
-_MODULES: Final = HANDLER_MODULES | {"api_versions": "barnabas.broker.handlers.peers.api_versions"}
+_MODULES: Final = HANDLER_MODULES | {
+    name: f"barnabas.broker.handlers.peers.{name}" for name in ("api_versions", "fetch")
+}
 
 
 class InterBrokerDispatcher(Dispatcher):

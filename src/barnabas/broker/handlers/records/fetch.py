@@ -49,7 +49,7 @@ def handle_frame(
         try:
             session = broker.fetch_sessions.resume(request, context.api_version)
         except KafkaError as error:
-            return _frame(context, [], error_code=error.code)
+            return response_frame(context, [], error_code=error.code)
         wanted = list(session.partitions.values())
         full = not wanted
         if full:  # no partition is left in the session
@@ -241,7 +241,9 @@ class DelayedFetch:
         session = self._session
         if session is not None and session.epoch != self._session_epoch:
             # Another request has changed the session while this one waited.
-            return _frame(self._context, [], error_code=InvalidFetchSessionEpoch.code, session_id=session.session_id)
+            return response_frame(
+                self._context, [], error_code=InvalidFetchSessionEpoch.code, session_id=session.session_id
+            )
         topics: dict[str | UUID, list[PartitionData]] = {}
         for wanted, data in zip(self._wanted, self._results, strict=True):
             if not self._full and not wanted.has_changed(data):
@@ -252,16 +254,17 @@ class DelayedFetch:
                     session.move_to_end(wanted)
             topics.setdefault(wanted.topic, []).append(data)
         session_id = session.session_id if session is not None else 0
-        return _frame(self._context, list(topics.items()), session_id=session_id)
+        return response_frame(self._context, list(topics.items()), session_id=session_id)
 
 
-def _frame(
+def response_frame(
     context: RequestContext,
     topics: list[tuple[str | UUID, list[PartitionData]]],
     *,
     error_code: int = 0,
     session_id: int = 0,
 ) -> Parts:
+    """Returns the frame of a response."""
     version = context.api_version
     prefix = bytes(9 if version >= FLEXIBLE_FROM else 8)
     parts = encode_fetch_response(topics, version, prefix, error_code=error_code, session_id=session_id)

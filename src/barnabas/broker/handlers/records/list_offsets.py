@@ -4,7 +4,7 @@ There is no tiered storage here: the earliest local offset is the log's start, a
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from barnabas.broker.requests.duplicates import once
 from barnabas.broker.requests.request_context import RequestContext
@@ -37,22 +37,32 @@ EARLIEST_PENDING_UPLOAD = -6
 _NOT_AVAILABLE_FROM = 5
 _FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
+Find = Callable[[BrokerServices, str, ListOffsetsPartition, bool, int], ListOffsetsPartitionResponse]
+
 
 def handle(broker: BrokerServices, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for topic in request.topics:
         topics.setdefault(topic.name, []).extend(topic.partitions)
     committed, version = request.isolation_level == 1, context.api_version
+    find = _find_for_follower if context.is_broker and request.replica_id >= 0 else _find
     return ListOffsetsResponse(
         topics=[
-            ListOffsetsTopicResponse(name=name, partitions=_partitions(broker, name, partitions, committed, version))
+            ListOffsetsTopicResponse(
+                name=name, partitions=_partitions(broker, name, partitions, committed, version, find)
+            )
             for name, partitions in topics.items()
         ]
     )
 
 
 def _partitions(
-    broker: BrokerServices, topic: str, partitions: list[ListOffsetsPartition], read_committed: bool, version: int
+    broker: BrokerServices,
+    topic: str,
+    partitions: list[ListOffsetsPartition],
+    read_committed: bool,
+    version: int,
+    find: Find,
 ) -> Sequence[ListOffsetsPartitionResponse]:
     seen = Counter(wanted.partition_index for wanted in partitions)
 
@@ -61,7 +71,7 @@ def _partitions(
         try:
             if seen[index] > 1:
                 raise InvalidRequest("the partition stands more than once in the request")
-            return _find(broker, topic, wanted, read_committed, version)
+            return find(broker, topic, wanted, read_committed, version)
         except (KafkaError, OSError, EOFError) as error:
             if not isinstance(error, KafkaError):
                 broker.log.error("%s-%d: reading for a time failed: %s", topic, index, error)
@@ -69,6 +79,22 @@ def _partitions(
             return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code, timestamp=-1, offset=-1)
 
     return LazySequence(once(partitions, lambda wanted: wanted.partition_index), one)
+
+
+def _find_for_follower(
+    broker: BrokerServices, topic: str, wanted: ListOffsetsPartition, read_committed: bool, version: int
+) -> ListOffsetsPartitionResponse:
+    """Finds the latest offset for a follower: the end of the log, whether its records are committed or not."""
+    if wanted.timestamp != LATEST:
+        return _find(broker, topic, wanted, read_committed, version)
+    partition = broker.replica_manager.leader_of(topic, wanted.partition_index)
+    partition.check_leader(LeaderEpoch(wanted.current_leader_epoch))
+    return ListOffsetsPartitionResponse(
+        partition_index=wanted.partition_index,
+        timestamp=-1,
+        offset=partition.log.log_end_offset,
+        leader_epoch=partition.leader_epoch,
+    )
 
 
 def _find(

@@ -1,0 +1,204 @@
+"""Fetch from another broker: a follower reads up to the end of the log, and tells by its offsets what it has.
+
+The versions are those of clients. A request without a replica id is one of a consumer, also here. A follower waits for
+records, as in Kafka, not for the high watermark: that goes along with the next response.
+"""
+
+from collections.abc import Collection
+from typing import Final
+from uuid import UUID
+
+from barnabas.broker.cluster.follower_fetch_sessions import FollowerFetchSession, FollowerPartition
+from barnabas.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
+from barnabas.broker.handlers.records import fetch as consumers
+from barnabas.broker.handlers.records.fetch import response_frame
+from barnabas.broker.peers.session import PeerContext
+from barnabas.broker.purgatory import DelayedOperation
+from barnabas.broker.services import BrokerServices
+from barnabas.errors import InvalidRequest, KafkaError
+from barnabas.network.connection import Parts, PendingReply
+from barnabas.protocol.codec import decode
+from barnabas.protocol.fetch import PartitionData
+from barnabas.protocol.messages.fetch import FetchRequest
+from barnabas.replication.partition import Partition
+from barnabas.types import BrokerId
+
+FOLLOWERS_FROM: Final = 15
+"""The first version with the epoch of the follower's registration. No release sends an older one (KIP-903)."""
+_FULL: Final = (INITIAL_EPOCH, FINAL_EPOCH)
+
+
+def handle_frame(
+    broker: BrokerServices, frame: memoryview, position: int, context: PeerContext
+) -> Parts | PendingReply:
+    request, _ = decode(FetchRequest, context.api_version, frame[position:])
+    replica_id = BrokerId(request.replica_state.replica_id)
+    if context.api_version < FOLLOWERS_FROM or replica_id < 0:
+        return consumers.handle_frame(broker, frame, position, context)
+    identity = context.peer.identity
+    if identity is None or identity.node_id != replica_id:
+        return response_frame(context, [], error_code=InvalidRequest.code)
+    sessions = broker.follower_fetch_sessions
+    if request.session_epoch in _FULL:
+        session = sessions.begin(request, replica_id, is_kept=request.session_epoch == INITIAL_EPOCH)
+    else:
+        try:
+            session = sessions.resume(request, replica_id)
+        except KafkaError as error:
+            return response_frame(context, [], error_code=error.code)
+    return DelayedFollowerFetch(broker, context, request, session).begin()
+
+
+class DelayedFollowerFetch:
+    """A follower's Fetch request that may be delayed. It is complete when
+
+    - a partition has an error or a diverging leader epoch, also because it has another leader or was deleted,
+    - `min_bytes` can be read, or the records continue in the next segment,
+    - the follower's next request comes, because it wants other partitions meanwhile,
+    - or `max_wait_ms` have passed.
+    """
+
+    __slots__ = (
+        "_broker",
+        "_bytes",
+        "_context",
+        "_full",
+        "_max_bytes",
+        "_min_bytes",
+        "_operation",
+        "_reply",
+        "_results",
+        "_session",
+        "_urgent",
+        "_wait_s",
+    )
+
+    def __init__(
+        self, broker: BrokerServices, context: PeerContext, request: FetchRequest, session: FollowerFetchSession
+    ) -> None:
+        self._broker = broker
+        self._context = context
+        self._session = session
+        self._full = request.session_epoch in _FULL
+        self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._wait_s = request.max_wait_ms / 1000
+        self._results: dict[FollowerPartition, PartitionData] = {}
+        self._bytes = 0
+        self._urgent = False
+        self._operation: DelayedOperation | None = None
+        self._reply: PendingReply | None = None
+
+    def begin(self) -> Parts | PendingReply:
+        """Returns the response if the request is complete, and delays it otherwise. A full request is not delayed: its
+        response tells the follower the session's id, without which it cannot ask for anything else."""
+        self._read(is_first=True)
+        if self._full or self._is_satisfied() or self._wait_s <= 0:
+            return self._response()
+        self._reply = self._context.pending_reply()
+        # the session watches the partitions
+        self._operation = self._broker.purgatory.delay(self, self._reply, (), self._wait_s)
+        self._session.waiting = self
+        return self._reply
+
+    def _is_satisfied(self) -> bool:
+        return self._urgent or self._bytes >= self._min_bytes
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def _read(self, *, is_first: bool = False) -> None:
+        """Reads the partitions that have changed. The first read notes the follower's offsets."""
+        session, results = self._session, self._results
+        self._bytes, self._urgent = 0, False
+        left = self._max_bytes
+        for wanted in list(session.changed):
+            data = results[wanted] = self._read_partition(wanted, left, is_first)
+            if data.records is not None:
+                size = len(data.records)
+                self._bytes += size
+                left = max(0, left - size)
+            elif data.error_code or data.diverging_epoch is not None:
+                self._urgent = True
+            elif wanted.is_settled and not wanted.has_changed(data):
+                del session.changed[wanted]
+
+    def _read_partition(self, wanted: FollowerPartition, left: int, is_first: bool) -> PartitionData:
+        session, fetch = self._session, wanted.fetch
+        wanted.is_settled = False
+        try:
+            partition = session.resolve(wanted)
+            max_bytes, min_one = min(wanted.max_bytes, left), self._bytes == 0
+            if is_first:
+                read = partition.fetch_from_follower(
+                    session.replica_id,
+                    session.broker_epoch,
+                    fetch,
+                    max_bytes=max_bytes,
+                    min_one_message=min_one,
+                    now=session.last_used,
+                )
+                if read.isr_change is not None:
+                    self._broker.submit_isr_change(read.isr_change)
+            else:
+                read = partition.read_for_follower(session.replica_id, fetch, max_bytes, min_one_message=min_one)
+        except KafkaError as error:
+            return PartitionData(wanted.number, error.code)
+        except OSError as error:
+            failure = self._broker.failures.report(f"fetch from {wanted.topic_id}-{wanted.number}", error)
+            return PartitionData(wanted.number, failure.code)
+        log, records = partition.log, read.records
+        if records is None:
+            has_all = read.diverging_epoch is None and fetch.fetch_offset == log.log_end_offset
+            wanted.is_settled = has_all and session.replica_id in partition.in_sync_replicas
+        elif fetch.fetch_offset < log.active_segment.base_offset:
+            self._urgent = True  # a read ends with its segment, but there are more records
+        return PartitionData(
+            wanted.number, 0, read.high_watermark, log.last_stable_offset, read.log_start_offset, records,
+            diverging_epoch=read.diverging_epoch,
+        )  # fmt: skip
+
+    # --- while it waits ---------------------------------------------------------------------------------------------
+
+    def partition_changed(self, partition: Partition) -> None:
+        """Called by the session when there may be records, or an error."""
+        assert self._operation is not None
+        self._operation.partition_changed(partition)
+
+    def try_complete(self, changed: Collection[Partition]) -> bool:
+        if self._context.connection.closed:
+            return True
+        self._read()
+        if not self._is_satisfied():
+            return False
+        self._respond()
+        return True
+
+    def expire(self) -> None:
+        if not self._context.connection.closed:
+            self._read()
+            self._respond()
+
+    def finish(self) -> None:
+        """Responds with what there is, because the follower's next request has come."""
+        assert self._operation is not None
+        self._session.waiting = None
+        if not self._operation.done:
+            self._operation.cancel()
+            self.expire()
+
+    def _respond(self) -> None:
+        assert self._reply is not None
+        self._session.waiting = None
+        self._reply.resolve(self._response())
+
+    def _response(self) -> Parts:
+        """Returns the response frame. In a session unchanged partitions are left out."""
+        session = self._session
+        topics: dict[str | UUID, list[PartitionData]] = {}
+        for wanted, data in self._results.items():
+            if self._full or wanted.has_changed(data):
+                wanted.mark_sent(data)
+                topics.setdefault(wanted.topic_id, []).append(data)
+            if wanted.is_settled or wanted.is_answered:
+                session.changed.pop(wanted, None)
+        return response_frame(self._context, list(topics.items()), session_id=session.session_id)
