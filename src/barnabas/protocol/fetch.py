@@ -264,5 +264,7 @@ def _partition_of(message: Any) -> PartitionData:  # its records are a Part, in 
         [(each.producer_id, each.first_offset) for each in message.aborted_transactions or ()],
         message.preferred_read_replica,
     )
+    if message.diverging_epoch.epoch >= 0:
+        data.diverging_epoch = (message.diverging_epoch.epoch, message.diverging_epoch.end_offset)
     data.leader_id, data.leader_epoch = message.current_leader.leader_id, message.current_leader.leader_epoch
     return data
