@@ -25,6 +25,7 @@ from barnabas.protocol.produce import (
     PartitionResponse,
     ProduceRequestWriter,
     encode_produce_response,
+    encode_with_leaders,
     read_produce_request,
     read_produce_response,
     read_single_partition,
@@ -330,3 +331,18 @@ def test_the_usual_response_needs_no_codec(monkeypatch):
         data = encode_produce_response([(topic, [PartitionResponse(3, 0, 1000, -1, 5)])], version)
         key = TOPIC_ID.bytes if version >= 13 else "orders"
         assert read_values(data, 0, version) == ([(key, [PartitionResponse(3, 0, 1000, -1, 5)])], 0, [])
+
+
+@pytest.mark.parametrize("version", range(10, 14))
+def test_a_response_names_the_leaders_of_partitions_that_have_moved(version):
+    topic_id = UUID(int=7)
+    topic = produce.TopicProduceData("t" if version < 13 else "", topic_id if version >= 13 else None, [])
+    results = [
+        PartitionResponse(0, 0, 1000, -1, 5),
+        PartitionResponse(3, 6, error_message="moved", leader_id=2, leader_epoch=9),
+        PartitionResponse(4, 87, record_errors=((1, "bad"),), error_message="refused"),
+    ]
+    data = encode_with_leaders([(topic, results)], version, [(2, "host", 9092, "rack")])
+    response = read_produce_response(data, 0, version)
+    assert response.topics == [(topic_id.bytes if version >= 13 else "t", results)]
+    assert [(e.node_id, e.host, e.port, e.rack) for e in response.node_endpoints] == [(2, "host", 9092, "rack")]

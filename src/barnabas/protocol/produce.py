@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from barnabas.protocol.codec import decode
+from barnabas.protocol.codec import decode, encode_into
 from barnabas.protocol.messages import produce as messages
 from barnabas.protocol.primitives import (
     REQUEST_ELEMENTS_MAX,
@@ -37,6 +37,7 @@ __all__ = [
     "TopicBatches",
     "TopicProduceData",
     "encode_produce_response",
+    "encode_with_leaders",
     "read_produce_request",
     "read_produce_response",
     "read_single_partition",
@@ -91,7 +92,7 @@ class PartitionResponse(NamedTuple):
     """Indexes of records in the batch, and error messages."""
     error_message: str | None = None
     leader_id: int = -1
-    """The partition's current leader, with its epoch; only read, from v10 on."""
+    """The partition's current leader, with its epoch; from v10 on (`encode_with_leaders`)."""
     leader_epoch: int = -1
 
 
@@ -386,6 +387,48 @@ def encode_produce_response(
     if flexible:
         out.append(0)
     return bytes(out)
+
+
+def encode_with_leaders(
+    topics: Sequence[tuple[TopicProduceData, Sequence[PartitionResponse]]],
+    version: int,
+    brokers: Sequence[tuple[int, str, int, str | None]],
+) -> bytes:
+    """Returns the body of a response that names the current leaders of partitions, and their brokers (KIP-951, from v10
+    on). `brokers` are node id, host, port and rack."""
+    response = messages.ProduceResponse(
+        responses=[
+            messages.TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id or messages.ZERO_UUID,
+                partition_responses=[_result_message(result) for result in results],
+            )
+            for topic, results in topics
+        ],
+        node_endpoints=[
+            messages.NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
+            for node_id, host, port, rack in brokers
+        ],
+    )
+    out = bytearray()
+    encode_into(out, response, version)
+    return bytes(out)
+
+
+def _result_message(result: PartitionResponse) -> messages.PartitionProduceResponse:
+    return messages.PartitionProduceResponse(
+        index=result.partition,
+        error_code=result.error_code,
+        base_offset=result.base_offset,
+        log_append_time_ms=result.log_append_time_ms,
+        log_start_offset=result.log_start_offset,
+        record_errors=[
+            messages.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text)
+            for index, text in result.record_errors
+        ],
+        error_message=result.error_message,
+        current_leader=messages.LeaderIdAndEpoch(leader_id=result.leader_id, leader_epoch=result.leader_epoch),
+    )
 
 
 def _put_result(out: bytearray, result: PartitionResponse, version: int) -> None:

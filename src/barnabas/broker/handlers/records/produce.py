@@ -43,6 +43,7 @@ from barnabas.protocol.produce import (
     SinglePartition,
     TopicProduceData,
     encode_produce_response,
+    encode_with_leaders,
     read_produce_request,
     read_single_partition,
 )
@@ -51,6 +52,7 @@ from barnabas.records.validation import TooMuchWork, record_errors_of, validate_
 from barnabas.replication.partition import Partition
 
 _SIZE_CORRELATION: Final = Struct(">ii")
+_LEADERS_FROM: Final = 10
 _ZSTD_FROM: Final = 7
 _ATTRIBUTES_AT: Final = 22
 """The position of a batch's lower byte of attributes."""
@@ -90,17 +92,17 @@ def handle_frame(
             return response
     request = read_produce_request(frame, position, version)
     if request.acks not in (-1, 0, 1):
-        return _refuse(context, request, InvalidRequiredAcks(f"acks={request.acks}: 0, 1 or -1 (all)"))
+        return _refuse(broker, context, request, InvalidRequiredAcks(f"acks={request.acks}: 0, 1 or -1 (all)"))
     if request.transactional_id is None:
         if _claims_transaction(request):
-            return _refuse(context, request, _no_transaction())
+            return _refuse(broker, context, request, _no_transaction())
         return _validate(broker, context, request, at_once_s, partial(_append_all, broker, context, verified={}))
     batches = _transactional_batches(broker, context, request)
     if not batches:
         return _validate(broker, context, request, at_once_s, partial(_append_all, broker, context, verified={}))
     if len({sender[:2] for sender in batches.values()}) > 1:
         several = InvalidProducerIdMapping("Transactional records contained more than one producer ID")
-        return _refuse(context, request, several)
+        return _refuse(broker, context, request, several)
 
     def append(validated: ValidatedRequest) -> Parts | PendingReply:
         return broker.produce_queues.append_verified(context, validated, batches, partial(_append_all, broker, context))
@@ -229,7 +231,7 @@ def _append_all(
         return _no_response(context, topics)
     if waiting:
         return _delayed(broker, context, topics, waiting, request.acks, request.timeout_ms)
-    return _respond(context, topics)
+    return _respond(broker, context, topics)
 
 
 def _append_single(
@@ -263,12 +265,12 @@ def _append_single(
                 return None
         info = partition.append_as_leader(batch, single.acks)
     except KafkaError as error:
-        return _respond(context, [(topic, [_refused(broker, name, index, error)])])
+        return _respond(broker, context, [(topic, [_refused(broker, name, index, error)])])
     except TooMuchWork:
         raise
     except Exception as error:
         failure = broker.failures.report(f"produce to {name}-{index}", error)
-        return _respond(context, [(topic, [_failed(index, failure)])])
+        return _respond(broker, context, [(topic, [_failed(index, failure)])])
     if partition.log.high_watermark <= info.last_offset and _must_wait(partition, single.acks):
         result = PartitionResponse(index, 0, info.first_offset, info.log_append_time, info.log_start_offset)
         waiting = [Uncommitted(partition, info.last_offset, (0, 0))]
@@ -312,9 +314,9 @@ def _refused(broker: BrokerServices, name: str, index: int, error: KafkaError) -
     return result if partition is None else result._replace(log_start_offset=partition.log.log_start_offset)
 
 
-def _refuse(context: RequestContext, request: ProduceRequest, error: KafkaError) -> Parts:
+def _refuse(broker: BrokerServices, context: RequestContext, request: ProduceRequest, error: KafkaError) -> Parts:
     topics = [(topic, [_failed(index, error) for index, _ in topic.partitions]) for topic in request.topics]
-    return _no_response(context, topics) if request.acks == 0 else _respond(context, topics)
+    return _no_response(context, topics) if request.acks == 0 else _respond(broker, context, topics)
 
 
 def _no_response(context: RequestContext, topics: TopicResults) -> Parts:
@@ -325,12 +327,43 @@ def _no_response(context: RequestContext, topics: TopicResults) -> Parts:
     return NO_REPLY
 
 
-def _respond(context: RequestContext, topics: Sequence[tuple[TopicProduceData, Sequence[PartitionResponse]]]) -> Parts:
+def _respond(
+    broker: BrokerServices,
+    context: RequestContext,
+    topics: Sequence[tuple[TopicProduceData, Sequence[PartitionResponse]]],
+) -> Parts:
     version = context.api_version
-    body = encode_produce_response(topics, version)
+    if version >= _LEADERS_FROM and any(
+        result.error_code == NotLeaderOrFollower.code for _, results in topics for result in results
+    ):
+        body = _with_leaders(broker, context, topics)
+    else:
+        body = encode_produce_response(topics, version)
     if version >= FLEXIBLE_FROM:
         return (_SIZE_CORRELATION.pack(len(body) + 5, context.correlation_id) + b"\0" + body,)
     return (_SIZE_CORRELATION.pack(len(body) + 4, context.correlation_id) + body,)
+
+
+def _with_leaders(
+    broker: BrokerServices,
+    context: RequestContext,
+    topics: Sequence[tuple[TopicProduceData, Sequence[PartitionResponse]]],
+) -> bytes:
+    """Returns a response that names the brokers which lead now, so that the client need not ask (KIP-951)."""
+    leaders: set[int] = set()
+    named = []
+    for topic, results in topics:
+        name = topic.name if topic.topic_id is None else broker.replica_manager.topic_name(topic.topic_id) or ""
+        filled = []
+        for result in results:
+            partition = broker.image.partition(name, result.partition)
+            if result.error_code == NotLeaderOrFollower.code and partition is not None:
+                leaders.add(partition.leader)
+                result = result._replace(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
+            filled.append(result)
+        named.append((topic, filled))
+    brokers = [each for each in broker.advertised_brokers(context.connection) if each[0] in leaders]
+    return encode_with_leaders(named, context.api_version, brokers)
 
 
 def _delayed(
@@ -352,7 +385,7 @@ def _delayed(
 
     def finished() -> None:
         if not context.connection.closed:
-            reply.resolve(_respond(context, kept))
+            reply.resolve(_respond(broker, context, kept))
 
     wait = DelayedProduce(waiting, failed, finished, acks)
     broker.purgatory.delay(wait, reply, wait.partitions, max(0, timeout_ms) / 1000)
