@@ -13,6 +13,7 @@ from barnabas.broker.cluster.controller_duties import ControllerDuties
 from barnabas.broker.cluster.isr_changes import IsrChangeSender
 from barnabas.broker.cluster.liveness import Liveness, ProcessLiveness, Watch
 from barnabas.broker.cluster.metadata_messages import update_of
+from barnabas.broker.cluster.replica_fetcher_manager import ReplicaFetcherManager
 from barnabas.broker.peers.forwarding import Forwarder
 from barnabas.broker.peers.identity import PeerIdentity
 from barnabas.broker.peers.inter_broker_listener import InterBrokerListener
@@ -77,6 +78,7 @@ class ClusterMember:
         self.duties: ControllerDuties | None = None
         """The duties of the controller, while this broker is."""
         self._receiver: UpdateReceiver | None = None
+        self._fetchers: ReplicaFetcherManager | None = None
         self._controller_watch: tuple[BrokerId, int, Watch] | None = None
         """The controller that is watched, and the epoch of its registration."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -113,6 +115,7 @@ class ClusterMember:
     def start(self) -> None:
         """Begins the heartbeats. Called when the broker is registered and has its image."""
         self._receiver = UpdateReceiver(self._broker.image)
+        self._fetchers = ReplicaFetcherManager(self._broker)
         self._controller_changed()
         self._every(CONTROLLER_CHECK_S, "sessions", self._check_sessions)
         lag_s = self._broker.config.replica_lag_time_max_ms / 1000
@@ -155,6 +158,8 @@ class ClusterMember:
         if self.duties is not None:
             self.duties.close()
         self.isr_changes.close()
+        if self._fetchers is not None:
+            self._fetchers.shutdown()
         self.peers.close()
         self._listener.close()
 
@@ -235,6 +240,8 @@ class ClusterMember:
             receiver.controller_epoch = max(receiver.controller_epoch, change.image.controller_epoch)
         if change.brokers:
             self.peers.addresses_changed()
+        if self._fetchers is not None:
+            self._fetchers.image_changed(change.image, change.topics)
         self._controller_changed()
         if self.duties is not None:
             self.duties.image_changed(change)
