@@ -141,7 +141,6 @@ class ProduceRig:
         self.client = Client()
         self.coordinator = Coordinator()
         broker.transactions = self.coordinator  # type: ignore[assignment]
-        broker.add_partitions_to_txn._coordinator = self.coordinator  # type: ignore[assignment]
 
     def log(self, index: int = 0) -> UnifiedLog:
         return self.broker.replica_manager.leader_of("t", index).log

@@ -29,6 +29,8 @@ class MarkerChannel:
         self.written: list[tuple[TopicPartition, EndMarkers]] = []
         self.errors: dict[TopicPartition, list[KafkaError]] = {}
         self.held = False
+        self.held_partitions: set[TopicPartition] = set()
+        """The partitions whose answers alone are kept back."""
         self._waiting: list[tuple[EndMarkers, Callable[[Errors], None]]] = []
 
     def __call__(self, markers: EndMarkers, reply: Callable[[Errors], None]) -> None:
@@ -40,6 +42,7 @@ class MarkerChannel:
 
     def release(self) -> None:
         self.held = False
+        self.held_partitions.clear()
         waiting, self._waiting = self._waiting, []
         for markers, reply in waiting:
             self._answer(markers, reply)
@@ -47,11 +50,15 @@ class MarkerChannel:
     def _answer(self, markers: EndMarkers, reply: Callable[[Errors], None]) -> None:
         errors: Errors = {}
         for partition in markers.partitions:
+            if partition in self.held_partitions:
+                self._waiting.append((markers._replace(partitions=(partition,)), reply))
+                continue
             queue = self.errors.get(partition)
             errors[partition] = queue.pop(0) if queue else None
             if errors[partition] is None:
                 self.written.append((partition, markers))
-        reply(errors)
+        if errors:
+            reply(errors)
 
 
 class TransactionRig:

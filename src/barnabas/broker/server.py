@@ -29,6 +29,8 @@ from barnabas.broker.connections.advertised_addresses import (
 from barnabas.broker.connections.connection_limits import ConnectionLimitsUpdater
 from barnabas.broker.controller_thread import ControllerThread
 from barnabas.broker.coordinators.groups import GroupCoordinatorService
+from barnabas.broker.coordinators.marker_channel import BrokerMarkerChannel
+from barnabas.broker.coordinators.transaction_router import TransactionRouter
 from barnabas.broker.coordinators.transactions import make_transaction_coordinator
 from barnabas.broker.fetch_sessions import FetchSessionCache
 from barnabas.broker.periodic_tasks import schedule_tasks
@@ -189,9 +191,11 @@ class Broker:
             )
             self._group_service = GroupCoordinatorService(self)
             self.groups = self._group_service.coordinator
-            self.transactions = make_transaction_coordinator(self)
+            self._marker_channel = BrokerMarkerChannel(self)
+            self.transactions = make_transaction_coordinator(self, self._marker_channel)
+            self._transaction_router = TransactionRouter(self)
             self.add_partitions_to_txn = AddPartitionsToTxnManager(
-                self.transactions, lambda: self.config.transaction_partition_verification_enable
+                self._transaction_router, lambda: self.config.transaction_partition_verification_enable
             )
             self.produce_queues = ProduceQueues(self.add_partitions_to_txn, self.log)
             self.replica_manager.apply(self.image)
@@ -464,6 +468,11 @@ class Broker:
             self._cluster.image_changed(change)
         elif len(change.image.brokers) > 1:
             run_handler(self.loop, self._meet_others())
+        if self.peers is not None:
+            if change.brokers:
+                self._transaction_router.brokers_changed()
+                self._marker_channel.brokers_changed()
+            self.transactions.leaders_changed()
 
     def _take_dynamic_settings(self, image: MetadataImage) -> None:
         self.config = self.config.update_dynamic(image.broker_config(""), image.broker_config(str(self.node_id)))

@@ -241,3 +241,29 @@ class TestNames:
         many = [TopicPartition("orders", index) for index in range(1_000)]
         assert isinstance(rig.add(producer, *many), errors.UnknownServerError)
         assert rig.state() == "Empty"
+
+
+class TestRequestsThatDoNotWait:
+    """Those of other brokers: one transaction must not hold up the others of the request."""
+
+    def add(self, rig: TransactionRig, producer: tuple[int, int]) -> Later:
+        later = Later()
+        rig.transactions.add_partitions("t", producer, [ORDERS], transaction_version=2, waits=False, reply=later)
+        return later
+
+    def test_end_markers_that_are_being_written(self) -> None:
+        rig, after = prepared_rig()
+        assert isinstance(self.add(rig, after).value, errors.ConcurrentTransactions)
+        rig.markers.release()
+        assert self.add(rig, after).value is None
+
+    def test_a_partition_that_is_being_loaded(self) -> None:
+        rig = TransactionRig()
+        producer = rig.producer()
+        rig.transactions.on_elected(0, rig.epoch + 1)
+        assert isinstance(self.add(rig, producer).value, errors.CoordinatorLoadInProgress)
+        verified = Later()
+        rig.transactions.verify_partitions("t", producer, [ORDERS], waits=False, reply=verified)
+        assert isinstance(verified.value, errors.CoordinatorLoadInProgress)
+        rig.settle()
+        assert self.add(rig, producer).value is None

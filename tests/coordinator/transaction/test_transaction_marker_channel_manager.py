@@ -112,3 +112,97 @@ class TestMarkers:
         rig.advance(1)
         assert rig.state() == "CompleteCommit"
         assert rig.metadata().client_producer == after
+
+
+class TestLeadersOnSeveralBrokers:
+    """The answer for OTHER comes late; that for ORDERS does not wait for it."""
+
+    def test_the_transaction_is_complete_with_the_last_answer(self) -> None:
+        rig = TransactionRig()
+        rig.markers.held_partitions = {OTHER}
+        producer = rig.producer()
+        rig.add(producer, ORDERS, OTHER)
+        rig.end(producer)
+        rig.advance(5)
+        assert rig.describe().partitions == {OTHER}
+        assert rig.state() == "PrepareCommit"
+        assert len(rig.markers.sent) == 1, "what is in flight is not sent again"
+        rig.markers.release()
+        assert rig.state() == "CompleteCommit"
+
+    def test_what_failed_is_tried_again_without_what_is_in_flight(self) -> None:
+        rig = TransactionRig()
+        rig.markers.held_partitions = {OTHER}
+        rig.markers.errors[ORDERS] = [errors.NotLeaderOrFollower("moved")] * 2
+        producer = rig.producer()
+        rig.add(producer, ORDERS, OTHER)
+        rig.end(producer)
+        rig.advance(0.07)
+        assert [set(m.partitions) for m in rig.markers.sent] == [{ORDERS, OTHER}, {ORDERS}, {ORDERS}]
+        assert rig.describe().partitions == {OTHER}
+        rig.markers.errors[OTHER] = [errors.NotLeaderOrFollower("lost")]
+        rig.markers.release()
+        assert rig.state() == "PrepareCommit"
+        rig.advance(1)
+        assert [set(m.partitions) for m in rig.markers.sent[3:]] == [{OTHER}]
+        assert rig.state() == "CompleteCommit"
+
+    def test_two_failures_are_one_retry(self) -> None:
+        rig = TransactionRig()
+        rig.markers.held_partitions = {OTHER}
+        rig.markers.errors = {
+            ORDERS: [errors.NotLeaderOrFollower("moved")] * 2,
+            OTHER: [errors.NotLeaderOrFollower("moved")] * 2,
+        }
+        producer = rig.producer()
+        rig.add(producer, ORDERS, OTHER)
+        rig.end(producer)
+        rig.settle()
+        rig.markers.release()
+        rig.advance(0.05)
+        assert [set(m.partitions) for m in rig.markers.sent[1:]] == [{ORDERS, OTHER}]
+        rig.advance(0.01)
+        assert [set(m.partitions) for m in rig.markers.sent[2:]] == [{ORDERS, OTHER}]
+
+    def test_a_late_answer_of_a_finished_attempt_changes_nothing(self) -> None:
+        rig = TransactionRig()
+        rig.markers.held_partitions = {OTHER}
+        rig.markers.errors[ORDERS] = [errors.TransactionCoordinatorFenced("a later coordinator")]
+        producer = rig.producer()
+        rig.add(producer, ORDERS, OTHER)
+        rig.end(producer)
+        rig.settle()
+        rig.markers.release()
+        rig.advance(60)
+        assert rig.state() == "PrepareCommit"
+        assert len(rig.markers.sent) == 1
+
+
+class TestNewLeaders:
+    def test_markers_that_wait_are_sent_at_once(self) -> None:
+        rig, _ = prepared_rig()
+        rig.markers.errors[OTHER] = [errors.NotLeaderOrFollower("no leader")] * 20
+        rig.markers.release()
+        rig.advance(10)
+        sent = len(rig.markers.sent)
+        rig.markers.errors.clear()
+        rig.transactions.leaders_changed()
+        rig.settle()
+        assert len(rig.markers.sent) == sent + 1
+        assert rig.state() == "CompleteCommit"
+
+    def test_the_waits_begin_anew(self) -> None:
+        rig, _ = prepared_rig()
+        rig.markers.errors[OTHER] = [errors.NotLeaderOrFollower("no leader")] * 20
+        rig.markers.release()
+        rig.advance(10)
+        sent = len(rig.markers.sent)
+        rig.transactions.leaders_changed()
+        rig.advance(0.02)
+        assert len(rig.markers.sent) == sent + 2
+
+    def test_what_is_in_flight_is_not_sent_twice(self) -> None:
+        rig, _ = prepared_rig()
+        rig.transactions.leaders_changed()
+        rig.advance(1)
+        assert len(rig.markers.sent) == 1

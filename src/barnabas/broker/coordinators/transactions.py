@@ -1,19 +1,17 @@
 """Makes the transaction coordinator of a broker."""
 
-from functools import partial
-
 from barnabas.broker.coordinators.coordinator_log import ReplicatedCoordinatorLog
 from barnabas.broker.coordinators.leadership import listen_to_partitions
-from barnabas.broker.coordinators.transaction_markers import write_markers
 from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.event_loop import EventLoopScheduler
 from barnabas.coordinator.transaction.config import TransactionConfig
 from barnabas.coordinator.transaction.transaction_coordinator import TRANSACTION_STATE_TOPIC, TransactionCoordinator
+from barnabas.coordinator.transaction.transaction_marker_channel_manager import MarkerChannel
 
 __all__ = ["make_transaction_coordinator"]
 
 
-def make_transaction_coordinator(broker: BrokerServices) -> TransactionCoordinator:
+def make_transaction_coordinator(broker: BrokerServices, send_markers: MarkerChannel) -> TransactionCoordinator:
     """Returns a coordinator that follows the partitions of __transaction_state which this broker leads."""
     config = broker.config
 
@@ -37,7 +35,7 @@ def make_transaction_coordinator(broker: BrokerServices) -> TransactionCoordinat
         wall_ms=broker.clock.wall_ms,
         partition_count=partition_count,
         new_producer_id=broker.producer_ids.next,
-        send_markers=partial(write_markers, broker),
+        send_markers=send_markers,
     )
     listen_to_partitions(TRANSACTION_STATE_TOPIC, coordinator, broker.replica_manager, broker.loop)
     return coordinator

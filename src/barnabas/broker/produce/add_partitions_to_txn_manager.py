@@ -2,15 +2,14 @@
 
 from __future__ import annotations  # annotations of nested functions would be evaluated at every call
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
-from barnabas.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from barnabas.errors import InvalidTxnState, KafkaError, TransactionAbortable
 from barnabas.log.producers.verification_guards import Sender, VerificationGuard
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.replication.partition import Partition
-from barnabas.types import TopicPartition
+from barnabas.types import ProducerId, TopicPartition
 
 __all__ = ["AddPartitionsToTxnManager", "ClientSupport", "VerificationResults"]
 
@@ -29,13 +28,29 @@ class ClientSupport(NamedTuple):
     (transaction.version 2)."""
 
 
+class Coordinators(Protocol):
+    """`transaction_router.TransactionRouter`, of which only this is used."""
+
+    def verify_or_add(
+        self,
+        transactional_id: str,
+        producer_id: ProducerId,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        *,
+        verify_only: bool,
+        reply: Callable[[dict[TopicPartition, KafkaError | None]], None],
+    ) -> None:
+        """Asks the coordinator of a transactional id."""
+
+
 class AddPartitionsToTxnManager:
     """Verifies partitions with the transaction coordinator, or adds them to the transaction."""
 
-    __slots__ = ("_coordinator", "_verification_enabled")
+    __slots__ = ("_coordinators", "_verification_enabled")
 
-    def __init__(self, coordinator: TransactionCoordinator, verification_enabled: Callable[[], bool]) -> None:
-        self._coordinator = coordinator
+    def __init__(self, coordinators: Coordinators, verification_enabled: Callable[[], bool]) -> None:
+        self._coordinators = coordinators
         self._verification_enabled = verification_enabled
 
     def verify(
@@ -83,7 +98,7 @@ class AddPartitionsToTxnManager:
             else:
                 reply(results)
 
-        self._coordinator.verify_or_add(
+        self._coordinators.verify_or_add(
             transactional_id,
             producer_id,
             producer_epoch,

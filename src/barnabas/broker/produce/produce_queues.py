@@ -23,6 +23,7 @@ from barnabas.errors import (
     CoordinatorNotAvailable,
     InvalidTxnState,
     KafkaError,
+    NetworkException,
     NotCoordinator,
     NotEnoughReplicas,
 )
@@ -38,7 +39,7 @@ _QUEUE_MAX: Final = 100
 """Requests of one producer. Java's producers have five in flight, librdkafka's as well when they are idempotent."""
 _ABORTABLE_FROM: Final = 11
 _ADDS_PARTITIONS_FROM: Final = 12
-_COORDINATOR_UNAVAILABLE: Final = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
+_COORDINATOR_UNAVAILABLE: Final = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NetworkException, NotCoordinator)
 
 
 class ValidatedRequest(NamedTuple):

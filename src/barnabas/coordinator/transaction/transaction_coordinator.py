@@ -117,6 +117,10 @@ class TransactionCoordinator:
         """Sends the responses that the new high watermark of a partition covers."""
         self.runtime.on_high_watermark(partition, high_watermark)
 
+    def leaders_changed(self) -> None:
+        """Sends failed end markers again at once, because partitions may have other leaders now."""
+        self._completions.leaders_changed()
+
     def shutdown(self) -> None:
         """Fails all waiting requests with NOT_COORDINATOR, because the broker shuts down."""
         self.runtime.close()
@@ -182,12 +186,14 @@ class TransactionCoordinator:
         partitions: Sequence[TopicPartition],
         *,
         transaction_version: int,
+        waits: bool = True,
         reply: Reply[None],
     ) -> None:
         """Handles AddPartitionsToTxn and AddOffsetsToTxn: adds all partitions to the transaction, or none.
 
         Kafka lets the client retry while the end markers of its last transaction are being written; here the request
-        waits for them, for add.partitions.to.txn.retry.backoff.max.ms at most.
+        waits for them, for add.partitions.to.txn.retry.backoff.max.ms at most. Without `waits` it waits neither for
+        them nor for the load of the partition.
         """
         if not transactional_id:
             reply(InvalidRequest("an empty transactional id"))
@@ -197,13 +203,14 @@ class TransactionCoordinator:
             return shard.add_partitions(transactional_id, producer, partitions, transaction_version)
 
         def added(response: KafkaError | None) -> None:
-            if not isinstance(response, ConcurrentTransactions) or not self._completions.wait(transactional_id, again):
+            must_wait = waits and isinstance(response, ConcurrentTransactions)
+            if not must_wait or not self._completions.wait(transactional_id, again):
                 reply(response)
 
         def again() -> None:
             self._run(transactional_id, add, reply)
 
-        self._run(transactional_id, add, added)
+        self._run(transactional_id, add, added, waits=waits)
 
     def verify_partitions(
         self,
@@ -211,9 +218,11 @@ class TransactionCoordinator:
         producer: tuple[int, int],
         partitions: Sequence[TopicPartition],
         *,
+        waits: bool = True,
         reply: Reply[Errors],
     ) -> None:
-        """Handles AddPartitionsToTxn with VerifyOnly: returns which partitions are in the ongoing transaction."""
+        """Handles AddPartitionsToTxn with VerifyOnly: returns which partitions are in the ongoing transaction. `waits`
+        says that the request waits for the load of the partition."""
         if not transactional_id:
             reply(InvalidRequest("an empty transactional id"))
             return
@@ -221,6 +230,7 @@ class TransactionCoordinator:
             transactional_id,
             lambda shard: CoordinatorResult(response=shard.verify_partitions(transactional_id, producer, partitions)),
             reply,
+            waits=waits,
         )
 
     def verify_or_add(
@@ -299,8 +309,10 @@ class TransactionCoordinator:
         transactional_id: str,
         operation: Callable[[TransactionCoordinatorShard], CoordinatorResult[Any, Any]],
         reply: Reply[Any],
+        *,
+        waits: bool = True,
     ) -> None:
         def deliver(response: Any) -> None:
             reply(for_client(response) if isinstance(response, KafkaError) else response)
 
-        self.runtime.run(self.partition_for(transactional_id), operation, deliver)
+        self.runtime.run(self.partition_for(transactional_id), operation, deliver, waits=waits)

@@ -42,20 +42,29 @@ class EndMarkers(NamedTuple):
     partitions: Sequence[TopicPartition]
 
 
-MarkerChannel = Callable[[EndMarkers, Callable[[dict[TopicPartition, KafkaError | None]], None]], None]
-"""Writes end markers and replies once, when all are committed or have failed; maybe before it returns."""
+Outcomes = dict[TopicPartition, KafkaError | None]
+
+MarkerChannel = Callable[[EndMarkers, Callable[[Outcomes], None]], None]
+"""Writes end markers, and replies when they are committed or have failed: once, or several times with a part of the
+partitions each; maybe before it returns. UnknownTopicOrPartition says that a partition is certain to be deleted."""
 
 
 class _Completion:
     """A transaction until its completion."""
 
-    __slots__ = ("backoff_ms", "coordinator_epoch", "handle", "metadata", "partition", "remaining", "waiters")
+    __slots__ = (
+        *("backoff_ms", "coordinator_epoch", "handle", "in_flight", "metadata"),
+        *("partition", "remaining", "waiters"),
+    )
 
     def __init__(self, partition: int, coordinator_epoch: int, metadata: TransactionMetadata, backoff_ms: int) -> None:
         self.partition = partition
         self.coordinator_epoch = coordinator_epoch
         self.metadata = metadata
         self.remaining = set(metadata.partitions)
+        """The partitions without an end marker."""
+        self.in_flight: set[TopicPartition] = set()
+        """Those to which one is on its way."""
         self.backoff_ms = backoff_ms
         self.handle: TimerHandle | None = None
         self.waiters: list[_Waiter] = []
@@ -125,6 +134,14 @@ class TransactionMarkerChannelManager:
         for transactional_id in [key for key, entry in self._under_way.items() if entry.partition == partition]:
             self._finish(transactional_id, self._under_way[transactional_id])
 
+    def leaders_changed(self) -> None:
+        """Tries again at once what waits to be tried again, because partitions may have other leaders now."""
+        for transactional_id, completion in self._under_way.items():
+            if completion.handle is not None:
+                self._cancel(completion)
+                completion.backoff_ms = self._config.marker_backoff_ms
+                self._later(transactional_id, completion, 0)
+
     def close(self) -> None:
         for transactional_id, completion in list(self._under_way.items()):
             self._finish(transactional_id, completion)
@@ -141,6 +158,10 @@ class TransactionMarkerChannelManager:
         if not completion.remaining:
             self._complete(transactional_id, completion)
             return
+        partitions = tuple(completion.remaining - completion.in_flight)
+        if not partitions:
+            return
+        completion.in_flight.update(partitions)
         metadata = completion.metadata
         markers = EndMarkers(
             metadata.producer_id,
@@ -148,26 +169,28 @@ class TransactionMarkerChannelManager:
             metadata.state is TransactionState.PREPARE_COMMIT,
             completion.coordinator_epoch,
             metadata.client_transaction_version,
-            tuple(completion.remaining),
+            partitions,
         )
-        self._send_markers(markers, lambda errors: self._marked(transactional_id, completion, errors))
+        self._send_markers(markers, lambda outcomes: self._marked(transactional_id, completion, outcomes))
 
-    def _marked(
-        self, transactional_id: str, completion: _Completion, errors: dict[TopicPartition, KafkaError | None]
-    ) -> None:
+    def _marked(self, transactional_id: str, completion: _Completion, outcomes: Outcomes) -> None:
         if self._under_way.get(transactional_id) is not completion:
             return
-        for partition, error in errors.items():
+        completion.in_flight.difference_update(outcomes)
+        failed: KafkaError | None = None
+        for partition, error in outcomes.items():
             if isinstance(error, TransactionCoordinatorFenced):
                 self._log.warning("%s is ended by another coordinator: %s", transactional_id, error)
                 self._finish(transactional_id, completion)
                 return
             if error is None or self._needs_none(transactional_id, partition, error):
                 completion.remaining.discard(partition)
-        if completion.remaining:
-            self._try_again(transactional_id, completion, "end markers", next(filter(None, errors.values()), None))
-        else:
+            else:
+                failed = error
+        if not completion.remaining:
             self._complete(transactional_id, completion)
+        elif failed is not None and completion.handle is None:
+            self._try_again(transactional_id, completion, "end markers", failed)
 
     def _needs_none(self, transactional_id: str, partition: TopicPartition, error: KafkaError) -> bool:
         """Returns whether the failure means that the partition has no records of the transaction."""
@@ -204,7 +227,9 @@ class TransactionMarkerChannelManager:
 
     def _try_again(self, transactional_id: str, completion: _Completion, what: str, error: KafkaError | None) -> None:
         backoff_ms = completion.backoff_ms
-        self._log.warning("Writing %s of %s is tried again in %d ms: %s", what, transactional_id, backoff_ms, error)
+        is_lasting = backoff_ms >= self._config.marker_backoff_max_ms  # leaders that move are nothing to worry about
+        level = logging.WARNING if is_lasting else logging.INFO
+        self._log.log(level, "Writing %s of %s is tried again in %d ms: %s", what, transactional_id, backoff_ms, error)
         completion.backoff_ms = min(2 * backoff_ms, self._config.marker_backoff_max_ms)
         self._later(transactional_id, completion, backoff_ms)
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.server import Broker
 from barnabas.errors import (
     InvalidProducerEpoch,
@@ -59,3 +60,22 @@ def test_each_transaction_of_a_brokers_request_has_its_own_answer(broker: Broker
         "y": {("t", 0): 0},
     }
     assert many(broker, version=version) == {}
+
+
+@pytest.mark.parametrize("is_broker", [False, True])
+@pytest.mark.parametrize("verify_only", [False, True])
+def test_requests_of_brokers_wait_for_nothing(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, verify_only: bool, is_broker: bool
+) -> None:
+    """They have many transactions, and one must not hold up the others."""
+    asked: list[bool] = []
+
+    def note(*_: Any, waits: bool, reply: Any, **__: Any) -> None:
+        asked.append(waits)
+        reply(None if not verify_only else {})
+
+    monkeypatch.setattr(RequestContext, "is_broker", is_broker)
+    monkeypatch.setattr(broker.transactions, "verify_partitions" if verify_only else "add_partitions", note)
+    transaction = AddPartitionsToTxnTransaction(transactional_id="x", verify_only=verify_only, topics=topics(("t", 0)))
+    many(broker, transaction)
+    assert asked == [not is_broker]

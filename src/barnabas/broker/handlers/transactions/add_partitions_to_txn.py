@@ -1,8 +1,11 @@
 """AddPartitionsToTxn v0-v5: partitions join a transaction, all of them or none.
 
 Clients send v0-v3, for one transaction. From v4 on other brokers send it, for many; `verify_only` asks whether the
-partitions are in it already (KIP-890). Where we differ from Kafka: a transactional id that stands twice in one request
-is answered once, and a request without transactions gets an answer.
+partitions are in it already (KIP-890). One transaction must not hold up the others of a broker's request, so it waits
+neither for end markers nor for the load of its partition: the broker asks again.
+
+Where we differ from Kafka: a transactional id that stands twice in one request is answered once, and a request without
+transactions gets an answer.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,7 +53,7 @@ def handle(
         def one(
             transaction: AddPartitionsToTxnTransaction, done: "Callable[[list[AddPartitionsToTxnTopicResult]], None]"
         ) -> None:
-            _start(broker, transaction, version, lambda results: done(_by_topic(results, version)))
+            _start(broker, transaction, context, lambda results: done(_by_topic(results, version)))
 
         each(transactions, one, lambda parts: reply(answered(parts)), broker.time_slicer.call_soon)
 
@@ -74,8 +77,12 @@ def _transactions(request: AddPartitionsToTxnRequest, version: int) -> Sequence[
 
 
 def _start(
-    broker: BrokerServices, transaction: AddPartitionsToTxnTransaction, version: int, done: "Callable[[Results], None]"
+    broker: BrokerServices,
+    transaction: AddPartitionsToTxnTransaction,
+    context: RequestContext,
+    done: "Callable[[Results], None]",
 ) -> None:
+    version = context.api_version
     results: Results = {
         TopicPartition(topic.name, index): _refusal(broker, topic.name, index, version)
         for topic in transaction.topics
@@ -98,6 +105,7 @@ def _start(
             transaction.transactional_id,
             producer,
             partitions,
+            waits=not context.is_broker,
             reply=lambda response: done(
                 dict.fromkeys(partitions, response) if isinstance(response, KafkaError) else response
             ),
@@ -108,6 +116,7 @@ def _start(
         producer,
         partitions,
         transaction_version=TV2 if version >= FIRST_VERSION_OF_BROKERS else 0,
+        waits=not context.is_broker,
         reply=lambda error: done(dict.fromkeys(partitions, error)),
     )
 

@@ -19,6 +19,7 @@ from barnabas.errors import (
     CoordinatorNotAvailable,
     InvalidGroupId,
     KafkaError,
+    NetworkException,
     UnknownTopicOrPartition,
 )
 from barnabas.log.producers.verification_guards import Sender
@@ -124,6 +125,10 @@ class _Commit:
     def _respond(self, response: TxnOffsetCommitResponse | KafkaError) -> None:
         if isinstance(response, KafkaError):
             error = for_client(response)
+            if isinstance(error, NetworkException):
+                # The transaction coordinator is on another broker, which could not be asked: this one lets producers
+                # repeat the request without looking for a coordinator.
+                error = CoordinatorLoadInProgress(error.message)
             if isinstance(error, CoordinatorLoadInProgress) and self._version < _KNOWS_LOADING_FROM:
                 error = CoordinatorNotAvailable(error.message)
             topics = [_failed_topic(topic.name, [*topic.partitions], error.code) for topic in self._request.topics]
