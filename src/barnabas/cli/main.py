@@ -38,7 +38,7 @@ class Command(NamedTuple):
 
 
 COMMANDS: Final[dict[str, Command]] = {
-    "serve": Command("serve.serve", "Run a broker in the foreground."),
+    "serve": Command("serve.serve", "Run a broker in the foreground, or a cluster of several."),
     "topics": Command("topics.topics", "List, create, describe, delete and grow topics."),
     "produce": Command("records.produce", "Write records from standard input or a file."),
     "consume": Command("records.consume", "Read records and print them."),

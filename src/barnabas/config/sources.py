@@ -44,14 +44,15 @@ def load(
     *,
     options: Mapping[str, str] | None = None,
     not_settings: Collection[str] = (),
+    defaults: Mapping[str, str] | None = None,
 ) -> LoadedConfig:
     """The settings of a broker. Raises UsageError.
 
     `files`: server.properties in order. `environment`: os.environ where None. `arguments`: `--set NAME=VALUE`.
     `options`: settings from other options of the command line (such as --listen), by name; they win over all others.
-    `not_settings`: BARNABAS_* variables that mean something else.
+    `not_settings`: BARNABAS_* variables that mean something else. `defaults`: settings that all others win over.
     """
-    given: dict[str, _Given] = {}
+    given = {name: _Given(text, "default") for name, text in (defaults or {}).items()}
     for path in files:
         given.update(_from_file(Path(path)))
     given.update(_from_environment(os.environ if environment is None else environment, frozenset(not_settings)))

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 from uuid import UUID
@@ -14,11 +14,10 @@ from uuid import UUID
 from barnabas.broker.process.resource_limits import keep_freed_memory, raise_open_files_limit, settle_collector
 from barnabas.broker.server import Broker, StartInterrupted
 from barnabas.config.broker import BrokerConfig
-from barnabas.config.endpoints import Endpoint
 from barnabas.errors import KafkaStorageError, UsageError
 from barnabas.records.compiled.installation import HOW_TO_COMPILE, describe_installation, is_compiled
 
-__all__ = ["run"]
+__all__ = ["run", "write_ready_file"]
 
 
 def run(
@@ -84,9 +83,9 @@ def _signals_to(handler: Callable[[int, FrameType | None], None]) -> Iterator[No
 
 
 def _tell_ready(broker: Broker, ready_file: Path | None, began: float, as_json: bool) -> None:
-    if ready_file is not None:
-        _write_ready_file(ready_file, broker.endpoints)
     addresses = [endpoint.local_address for endpoint in broker.endpoints]
+    if ready_file is not None:
+        write_ready_file(ready_file, addresses)
     ready_ms = (time.perf_counter() - began) * 1000
     directories = broker.config.data_dirs
     text = (
@@ -118,11 +117,11 @@ def _stopped(broker: Broker) -> bool:
     return True
 
 
-def _write_ready_file(path: Path, endpoints: tuple[Endpoint, ...]) -> None:
-    """Writes the file in one step, with one `host:port` a line."""
+def write_ready_file(path: Path, addresses: Iterable[str]) -> None:
+    """Writes the file in one step, with one `host:port` a line. Raises UsageError."""
     temporary = path.with_name(path.name + ".tmp")
     try:
-        temporary.write_text("".join(f"{endpoint.local_address}\n" for endpoint in endpoints))
+        temporary.write_text("".join(f"{address}\n" for address in addresses))
         os.replace(temporary, path)
     except OSError as error:
         raise UsageError(f"--ready-file {path}: cannot be written ({error.strerror})") from None

@@ -5,13 +5,15 @@ from typing import Annotated
 from barnabas.cli.framework.app import App, Option
 from barnabas.cli.framework.output import print_json
 from barnabas.cli.serve.start_broker import LOG_LEVELS, ServeOptions, run_broker
+from barnabas.errors import UsageError
 
-app = App("Run a broker in the foreground.")
+app = App("Run a broker in the foreground, or a cluster of several.")
 
 
 @app.command(
     "",
     example="barnabas serve --data-dir data\n"
+    "barnabas serve --data-dir data --brokers 3 --listen 127.0.0.1:9092\n"
     "barnabas serve --data-dir data --listen 0.0.0.0:9092 --set advertised.listeners=PLAINTEXT://kafka.example.org:9092",
 )
 def serve(
@@ -32,6 +34,21 @@ def serve(
         Option("--set", metavar="NAME=VALUE", help="Any setting by Kafka's name, such as log.segment.bytes=1048576."),
     ] = None,
     node_id: Annotated[str | None, Option(metavar="N", help="The broker's id (node.id).")] = None,
+    registry: Annotated[
+        str | None, Option(metavar="FILE", help="The registry that the brokers of a cluster share (registry.file).")
+    ] = None,
+    brokers: Annotated[
+        int | None,
+        Option(
+            metavar="N",
+            minimum=1,
+            maximum=100,
+            help="Run a cluster: brokers 1 to N, each a process, on N ports from that of --listen on.",
+        ),
+    ] = None,
+    racks: Annotated[
+        str | None, Option(metavar="RACK,...", help="The rack of each broker of --brokers (broker.rack).")
+    ] = None,
     log_level: Annotated[str | None, Option(metavar="LEVEL", help=f"{', '.join(LOG_LEVELS)} (info).")] = None,
     lost_dir: Annotated[
         list[str] | None,
@@ -43,7 +60,7 @@ def serve(
     help_settings: Annotated[bool, Option(help="Print all settings and exit.")] = False,
     json: Annotated[bool, Option(help="Print that it is ready as a JSON object, and the settings, too.")] = False,
 ) -> int:
-    """Run a broker in the foreground until SIGTERM or Ctrl-C.
+    """Run a broker in the foreground until SIGTERM or Ctrl-C, or a cluster of several.
 
     The line "is ready" is printed, and the ready file written, only once a produce would succeed. Settings come from
     --config files, the environment (BARNABAS_LOG_SEGMENT_BYTES for log.segment.bytes), --set and the options here;
@@ -67,5 +84,12 @@ def serve(
         log_level,
         json,
         tuple(lost_dir or ()),
+        registry,
     )
+    if brokers is not None:
+        from barnabas.cli.serve.start_cluster import run_cluster
+
+        return run_cluster(options, brokers, [rack.strip() for rack in racks.split(",")] if racks else [])
+    if racks is not None:
+        raise UsageError(f"--racks {racks}: is for --brokers; one broker has --set broker.rack={racks}")
     return run_broker(options)

@@ -6,14 +6,26 @@ the same options: it prints the help and the errors of usage, and the reference 
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-__all__ = ["LOG_LEVELS", "ServeOptions", "parse_serve", "run_broker"]
+    from _typeshed import SupportsWrite
+
+__all__ = [
+    "LOG_LEVELS",
+    "NOT_SETTINGS",
+    "ServeOptions",
+    "options_as_settings",
+    "parse_directory_ids",
+    "parse_serve",
+    "ready_path",
+    "run_broker",
+    "start_logging",
+]
 
 NOT_SETTINGS: Final = (
     "BARNABAS_BOOTSTRAP",
@@ -27,7 +39,13 @@ NOT_SETTINGS: Final = (
 """Environment variables of Barnabas that are no settings of a broker."""
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
-SINGLE: Final = {"--listen": "listen", "--ready-file": "ready_file", "--node-id": "node_id", "--log-level": "log_level"}
+SINGLE: Final = {
+    "--listen": "listen",
+    "--ready-file": "ready_file",
+    "--node-id": "node_id",
+    "--registry": "registry",
+    "--log-level": "log_level",
+}
 REPEATED: Final = {"--data-dir": "data_dir", "--config": "config", "--set": "settings", "--lost-dir": "lost_dir"}
 
 
@@ -43,6 +61,7 @@ class ServeOptions(NamedTuple):
     log_level: str | None = None
     json: bool = False
     lost_dir: tuple[str, ...] = ()
+    registry: str | None = None
 
 
 def parse_serve(arguments: Sequence[str]) -> ServeOptions | None:
@@ -75,24 +94,32 @@ def run_broker(options: ServeOptions) -> int:
     """Loads the settings and serves until SIGTERM or SIGINT. Raises UsageError before the broker is ready."""
     from barnabas.broker.process.serving import run
     from barnabas.config.sources import load
-    from barnabas.errors import UsageError
 
-    _start_logging(options.log_level or os.environ.get("BARNABAS_LOG_LEVEL") or "info")
-    loaded = load(options.config, None, options.settings, options=_settings(options), not_settings=NOT_SETTINGS)
+    start_logging(options.log_level)
+    loaded = load(
+        options.config, None, options.settings, options=options_as_settings(options), not_settings=NOT_SETTINGS
+    )
     for warning in loaded.warnings:
         print(f"barnabas: {warning}", file=sys.stderr)
-    ready_file = None if options.ready_file is None else Path(options.ready_file)
-    if ready_file is not None and not ready_file.absolute().parent.is_dir():
-        raise UsageError(f"--ready-file {ready_file}: its directory does not exist; create it first")
     return run(
         loaded.config,
-        ready_file=ready_file,
+        ready_file=ready_path(options.ready_file),
         ready_as_json=options.json,
-        lost_directories=[_directory_id(text) for text in options.lost_dir],
+        lost_directories=parse_directory_ids(options.lost_dir),
     )
 
 
-def _settings(options: ServeOptions) -> dict[str, str]:
+def ready_path(text: str | None) -> Path | None:
+    """Returns the path of the ready file. Raises UsageError if it cannot be written."""
+    from barnabas.errors import UsageError
+
+    path = None if text is None else Path(text)
+    if path is not None and not path.absolute().parent.is_dir():
+        raise UsageError(f"--ready-file {path}: its directory does not exist; create it first")
+    return path
+
+
+def options_as_settings(options: ServeOptions) -> dict[str, str]:
     """Returns the options that stand for settings, under Kafka's names."""
     settings: dict[str, str] = {}
     if options.data_dir:
@@ -101,7 +128,14 @@ def _settings(options: ServeOptions) -> dict[str, str]:
         settings["listeners"] = ",".join(_listener(part.strip()) for part in options.listen.split(","))
     if options.node_id is not None:
         settings["node.id"] = options.node_id
+    if options.registry is not None:
+        settings["registry.file"] = options.registry
     return settings
+
+
+def parse_directory_ids(texts: Iterable[str]) -> "list[UUID]":
+    """Parses the values of `--lost-dir`. Raises UsageError."""
+    return [_directory_id(text) for text in texts]
 
 
 def _directory_id(text: str) -> "UUID":
@@ -130,14 +164,16 @@ def _listener(address: str) -> str:
     return f"PLAINTEXT://{host}:{port}"
 
 
-def _start_logging(level: str) -> None:
+def start_logging(level: str | None, stream: "SupportsWrite[str] | None" = None) -> None:
+    """Logs to the stream, standard error if None, with `--log-level`. Raises UsageError."""
     import logging
 
     from barnabas.broker.process.log_format import OneLineFormatter
     from barnabas.errors import UsageError
 
+    level = level or os.environ.get("BARNABAS_LOG_LEVEL") or "info"
     if level.lower() not in LOG_LEVELS:
         raise UsageError(f"--log-level {level}: must be one of {', '.join(LOG_LEVELS)}")
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
-    logging.basicConfig(level=level.upper(), handlers=[handler])
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -1,0 +1,44 @@
+"""A broker of a cluster in a process of its own, below a supervisor."""
+
+import json
+from collections.abc import Callable, Collection
+from uuid import UUID
+
+from barnabas.broker.process.serving import run
+from barnabas.broker.supervisor.supervisor import USAGE_ERROR, Facts
+from barnabas.config.broker import BrokerConfig
+from barnabas.errors import UsageError
+
+__all__ = ["BrokerProcess"]
+
+
+class BrokerProcess:
+    """A broker that a Supervisor runs."""
+
+    def __init__(
+        self, config: BrokerConfig, start_logging: Callable[[], None], lost_directories: Collection[UUID] = ()
+    ) -> None:
+        self.name = f"broker {config.node_id}"
+        self._config = config
+        self._start_logging = start_logging
+        self._lost_directories = lost_directories
+
+    def run(self) -> int:
+        """Serves until a signal ends it."""
+        self._start_logging()
+        try:
+            return run(self._config, ready_as_json=True, lost_directories=self._lost_directories)
+        except UsageError as error:
+            print(json.dumps({"event": "usage-error", "message": str(error)}), flush=True)  # noqa: T201  for the supervisor
+            return USAGE_ERROR
+
+    def note_ready(self, facts: Facts) -> None:
+        """Keeps the ports that the system chose: after a restart the broker must be found where it was."""
+        ports = [address.rpartition(":")[2] for address in facts["addresses"]]
+        by_name = {endpoint.name: port for endpoint, port in zip(self._config.endpoints, ports, strict=True)}
+        listeners = []
+        for text in self._config.listeners:
+            name = text.partition("://")[0].strip().upper()
+            address, _, port = text.rpartition(":")
+            listeners.append(f"{address}:{by_name.get(name, port)}")
+        self._config = BrokerConfig({**self._config.static, "listeners": ",".join(listeners)})

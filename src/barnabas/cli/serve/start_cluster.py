@@ -1,0 +1,105 @@
+"""Runs several brokers as one cluster: `barnabas serve --brokers 3`."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from barnabas.broker.process.resource_limits import settle_collector
+from barnabas.broker.process.serving import write_ready_file
+from barnabas.broker.supervisor.broker_process import BrokerProcess
+from barnabas.broker.supervisor.cluster_plan import check_directories, cluster_defaults, plan_brokers, registry_file
+from barnabas.broker.supervisor.supervisor import Supervisor
+from barnabas.cli.serve.start_broker import (
+    NOT_SETTINGS,
+    ServeOptions,
+    options_as_settings,
+    parse_directory_ids,
+    ready_path,
+    start_logging,
+)
+from barnabas.config.broker import BrokerConfig
+from barnabas.config.sources import load
+from barnabas.errors import UsageError
+from barnabas.records.compiled.installation import describe_installation, is_compiled
+from barnabas.registry.embedded import EmbeddedRegistry
+
+__all__ = ["announce", "run_cluster"]
+
+
+def run_cluster(options: ServeOptions, count: int, racks: Sequence[str]) -> int:
+    """Runs so many brokers, in these racks if any are given, until SIGTERM or SIGINT. Raises UsageError before they are
+    ready."""
+    began = time.perf_counter()
+    start_logging(options.log_level)
+    loaded = load(
+        options.config,
+        None,
+        options.settings,
+        options=options_as_settings(options),
+        not_settings=NOT_SETTINGS,
+        defaults=cluster_defaults(count),
+    )
+    for warning in loaded.warnings:
+        print(f"barnabas: {warning}", file=sys.stderr)
+    ready_file = ready_path(options.ready_file)
+    lost = parse_directory_ids(options.lost_dir)
+    configs = plan_brokers(loaded.config, count, racks)
+    check_directories(loaded.config, configs)
+    _make_directory(loaded.config.data_dirs[0])
+    announce(registry_file(loaded.config), [config.node_id for config in configs])
+
+    def tell_ready(facts: Sequence[Mapping[str, Any]]) -> None:
+        addresses = [address for each in facts for address in each["addresses"]]
+        if ready_file is not None:
+            write_ready_file(ready_file, addresses)
+        supervisor.say(_ready_line(loaded.config, addresses, count, began, as_json=options.json))
+
+    brokers = [BrokerProcess(config, lambda: start_logging(options.log_level), lost) for config in configs]
+    supervisor = Supervisor(brokers, tell_ready)
+    start_logging(options.log_level, supervisor.log_stream)
+    settle_collector()  # a collection in a child would copy each page that it shares
+    try:
+        return supervisor.run()
+    finally:
+        start_logging(options.log_level)
+        if ready_file is not None:
+            ready_file.unlink(missing_ok=True)
+
+
+def announce(registry: Path, node_ids: Collection[int]) -> None:
+    """Tells the registry, made now if necessary, which brokers are to come: topics that are created before all of them
+    are there get the replicas of all."""
+    opened = EmbeddedRegistry(registry)
+    try:
+        opened.announce_brokers(node_ids)
+    finally:
+        opened.close()
+
+
+def _make_directory(path: str) -> None:
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"log.dirs: {path} cannot be made: {error.strerror}; choose another with --data-dir") from None
+
+
+def _ready_line(config: BrokerConfig, addresses: Sequence[str], brokers: int, began: float, *, as_json: bool) -> str:
+    ready_ms = (time.perf_counter() - began) * 1000
+    if as_json:
+        facts = {
+            "event": "ready",
+            "node_ids": list(range(1, brokers + 1)),
+            "addresses": addresses,
+            "ready_ms": round(ready_ms),
+            "data_dirs": list(config.data_dirs),
+            "compiled": is_compiled(),
+        }
+        return json.dumps(facts)
+    return (
+        f"barnabas cluster of {brokers} brokers is ready on {', '.join(addresses)} "
+        f"({ready_ms:.0f} ms, data in {', '.join(config.data_dirs)}, {describe_installation()})"
+    )

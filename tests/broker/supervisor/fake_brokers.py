@@ -1,0 +1,118 @@
+"""Runs a Supervisor over processes that stand for brokers: `python fake_brokers.py DIRECTORY BEHAVIOUR...`.
+
+Each argument is the behaviour of one broker, a function of `FakeBroker`. The tests start this in a process of its own,
+because a supervisor forks and handles signals.
+"""
+
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from barnabas.broker.supervisor.supervisor import Facts, Supervisor
+from barnabas.errors import UsageError
+
+ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class FakeBroker:
+    def __init__(self, number: int, behaviour: str, directory: Path) -> None:
+        self.name = f"broker {number}"
+        self._number = number
+        self._behaviour, _, self._argument = behaviour.partition(":")
+        self._directory = directory
+
+    def run(self) -> int:
+        with (self._directory / f"starts-{self._number}").open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        return int(getattr(self, self._behaviour)())
+
+    def note_ready(self, facts: Facts) -> None:
+        pass
+
+    @property
+    def is_first(self) -> bool:
+        return len((self._directory / f"starts-{self._number}").read_text().splitlines()) == 1
+
+    def serves(self) -> int:
+        """Is ready, and ends with 0 when it is told to."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
+        print(json.dumps({"event": "ready", "number": self._number, "pid": os.getpid()}), flush=True)
+        signal.sigwait(ENDINGS)
+        return 0
+
+    def starts(self) -> int:
+        """Is in its start for ever."""
+        print("starting", flush=True)
+        signal.pause()
+        return 0
+
+    def speaks(self) -> int:
+        """Writes lines, and one without an end when it is told to end."""
+        print("to stdout\n{no event}", flush=True)
+        print("to stderr", file=sys.stderr)
+        code = self.serves()
+        sys.stdout.write("last words")
+        return code
+
+    def fails(self) -> int:
+        """Ends with the exit code of its argument, at the first start only."""
+        return int(self._argument) if self.is_first else self.serves()
+
+    def raises(self) -> int:
+        """Ends with an exception, at the first start only."""
+        if self.is_first:
+            raise RuntimeError("a defect")
+        return self.serves()
+
+    def refuses(self) -> int:
+        """Cannot be started."""
+        return self._refuse()
+
+    def refuses_later(self) -> int:
+        """Cannot be started again, once."""
+        starts = len((self._directory / f"starts-{self._number}").read_text().splitlines())
+        return self._refuse() if starts == 2 else self.serves()
+
+    @staticmethod
+    def _refuse() -> int:
+        print(json.dumps({"event": "usage-error", "message": "port 1 is taken; choose another"}), flush=True)
+        return 2
+
+    def stays(self) -> int:
+        """Does not end when it is told to."""
+        for number in ENDINGS:
+            signal.signal(number, signal.SIG_IGN)
+        print(json.dumps({"event": "ready", "number": self._number, "pid": os.getpid()}), flush=True)
+        while True:
+            signal.pause()
+
+    def floods(self) -> int:
+        """Writes as many lines as its argument says."""
+        print(json.dumps({"event": "ready", "number": self._number, "pid": os.getpid()}), flush=True)
+        for number in range(int(self._argument)):
+            print(f"line {number} {'.' * 80}")
+        signal.pause()
+        return 0
+
+
+def main(directory: str, stop_timeout_s: str, *behaviours: str) -> NoReturn:
+    def tell_ready(facts: Sequence[Facts]) -> None:
+        supervisor.say(json.dumps([dict(each) for each in facts]))
+
+    brokers = [FakeBroker(number, behaviour, Path(directory)) for number, behaviour in enumerate(behaviours, start=1)]
+    supervisor = Supervisor(brokers, tell_ready, stop_timeout_s=float(stop_timeout_s))
+    logging.basicConfig(level="INFO", stream=supervisor.log_stream, format="%(message)s")
+    try:
+        sys.exit(supervisor.run())
+    except UsageError as error:
+        print(f"usage: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

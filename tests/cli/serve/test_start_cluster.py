@@ -1,0 +1,139 @@
+"""`barnabas serve --brokers 3`: what the supervisor makes of the options, with real brokers."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas import Admin
+from cli.conftest import run_barnabas
+
+Serve = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    running: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-m", "barnabas", "serve", "--listen", "127.0.0.1:0", *arguments]
+        environment = {name: text for name, text in os.environ.items() if not name.startswith("BARNABAS_")}
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env=environment,
+        )
+        running.append(process)
+        return process
+
+    yield start
+    for each in running:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(each.pid, signal.SIGKILL)
+        each.communicate()
+
+
+def ready_addresses(process: "subprocess.Popen[str]") -> list[str]:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    found = re.search(r"^barnabas cluster of \d brokers is ready on (\S+(, \S+)*) \(", line)
+    assert found is not None, line or process.communicate()[1]
+    return found[1].split(", ")
+
+
+def log_until(process: "subprocess.Popen[str]", pattern: str) -> "re.Match[str]":
+    assert process.stderr is not None
+    for line in process.stderr:
+        if found := re.search(pattern, line):
+            return found
+    raise AssertionError(pattern)
+
+
+def test_three_brokers_start_and_end_with_one_command(serve: Serve, tmp_path: Path) -> None:
+    data, ready = tmp_path / "data", tmp_path / "ready"
+    process = serve("--brokers", "3", "--data-dir", str(data), "--ready-file", str(ready), "--racks", "a,b,c")
+    addresses = ready_addresses(process)
+    assert ready.read_text().splitlines() == addresses
+    for number, address in enumerate(addresses, start=1):
+        with Admin(bootstrap_servers=address) as admin:
+            assert admin.describe_cluster().brokers[number].rack == "abc"[number - 1]
+            (described,) = admin.describe_configs([("broker", str(number))]).values()
+            assert described["default.replication.factor"].value == "3"
+            assert described["min.insync.replicas"].value == "2"
+    process.send_signal(signal.SIGTERM)
+    out, errors = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, ""), errors
+    assert not ready.exists()
+    assert sorted(path.name for path in data.iterdir() if path.is_dir()) == ["broker-1", "broker-2", "broker-3"]
+    assert all((data / f"broker-{number}" / ".kafka_cleanshutdown").exists() for number in (1, 2, 3))
+
+
+def test_programs_read_that_the_cluster_is_ready(serve: Serve, tmp_path: Path) -> None:
+    process = serve("--brokers=2", "--data-dir", str(tmp_path), "--json")
+    assert process.stdout is not None
+    facts = json.loads(process.stdout.readline())
+    assert (facts["event"], facts["node_ids"], facts["data_dirs"]) == ("ready", [1, 2], [str(tmp_path)])
+    assert len(facts["addresses"]) == 2
+
+
+def test_a_broker_that_was_killed_comes_back_where_it_was(serve: Serve, tmp_path: Path) -> None:
+    process = serve("--brokers", "1", "--data-dir", str(tmp_path))
+    pid = int(log_until(process, r"broker 1 \(pid (\d+)\) is ready")[1])
+    (address,) = ready_addresses(process)
+    os.kill(pid, signal.SIGKILL)
+    log_until(process, rf"broker 1 \(pid {pid}\) died with signal 9: starting it again in 0.1 s")
+    log_until(process, "broker 1 .* is ready")
+    with Admin(bootstrap_servers=address) as admin:
+        assert admin.describe_cluster().brokers.keys() == {1}
+
+
+def test_a_busy_port_ends_all_with_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run_barnabas("serve", "--brokers=2", "--data-dir", str(tmp_path), "--listen", f"127.0.0.1:{port}")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("barnabas: broker 1: ")
+    assert f"127.0.0.1:{port}" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+def test_settings_that_are_given_win_over_those_of_a_cluster(serve: Serve, tmp_path: Path) -> None:
+    settings = tmp_path / "server.properties"
+    settings.write_text("default.replication.factor=1\n")
+    process = serve("--brokers=1", "--config", str(settings), "--data-dir", str(tmp_path / "data"), "--json")
+    process2 = serve("--brokers=3", "--config", str(settings), "--data-dir", str(tmp_path / "more"))
+    assert process.stdout is not None
+    addresses = [*json.loads(process.stdout.readline())["addresses"], ready_addresses(process2)[0]]
+    for address in addresses:
+        with Admin(bootstrap_servers=address) as admin:
+            (described,) = admin.describe_configs([("broker", "1")]).values()
+            assert described["default.replication.factor"].value == "1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--brokers", "0"], "barnabas serve: --brokers"),
+        (["--brokers", "three"], "barnabas serve: --brokers"),
+        (["--racks", "a,b"], "--racks a,b: is for --brokers"),
+        (["--brokers", "3", "--racks", "a,b"], "--racks: 2 racks for 3 brokers"),
+        (["--brokers", "3", "--node-id", "1"], "node.id: --brokers gives the brokers the ids 1 to 3"),
+    ],
+)
+def test_wrong_options_are_one_line(tmp_path: Path, arguments: list[str], told: str) -> None:
+    done = run_barnabas("serve", "--data-dir", str(tmp_path / "data"), *arguments)
+    assert (done.returncode, done.stderr.removeprefix("barnabas: ").startswith(told)) == (2, True), done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "data").exists()
