@@ -117,6 +117,7 @@ class ClusterMember:
         self._receiver = UpdateReceiver(self._broker.image)
         self._fetchers = ReplicaFetcherManager(self._broker)
         self._controller_changed()
+        self._note_if_joined()  # the only broker of its cluster is taken in while it starts
         self._every(CONTROLLER_CHECK_S, "sessions", self._check_sessions)
         lag_s = self._broker.config.replica_lag_time_max_ms / 1000
         self._every(lag_s / 2, "in-sync replicas", self._propose_isr_changes)
@@ -245,6 +246,9 @@ class ClusterMember:
         self._controller_changed()
         if self.duties is not None:
             self.duties.image_changed(change)
+        self._note_if_joined()
+
+    def _note_if_joined(self) -> None:
         if not self._joined.done() and not self._is_fenced():
             self._joined.set_result(None)
 
