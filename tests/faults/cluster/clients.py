@@ -87,8 +87,7 @@ class Writer(Client):
         self,
         name: str,
         bootstrap: str,
-        topic: str,
-        partitions: int,
+        partitions: Iterable[TopicPartition],
         history: History,
         rng: random.Random,
         *,
@@ -96,7 +95,7 @@ class Writer(Client):
         acks: str = "all",
     ) -> None:
         super().__init__(name, history)
-        self._streams = [Stream(name, TopicPartition(topic, number)) for number in range(partitions)]
+        self._streams = [Stream(name, topic_partition) for topic_partition in partitions]
         self._rng, self._interval_s = rng, interval_s
         self._bootstrap, self._acks = bootstrap, acks
         self._pending = 0

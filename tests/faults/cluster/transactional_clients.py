@@ -53,11 +53,16 @@ class Feeder(_Transactional):
     """A producer whose every record is in a transaction."""
 
     def __init__(
-        self, name: str, bootstrap: str, topic: str, partitions: int, history: History, rng: random.Random
+        self,
+        name: str,
+        bootstrap: str,
+        partitions: Iterable[TopicPartition],
+        history: History,
+        rng: random.Random,
     ) -> None:
         super().__init__(name, history)
         self._bootstrap, self._rng = bootstrap, rng
-        self._streams = [Stream(name, TopicPartition(topic, number)) for number in range(partitions)]
+        self._streams = [Stream(name, topic_partition) for topic_partition in partitions]
 
     def work(self) -> None:
         self._open(self._bootstrap)
