@@ -17,6 +17,7 @@ import barnabas
 from barnabas.client.admin.cluster import ClusterDescription
 from barnabas.connection.cluster import TopicView
 from barnabas.errors import BarnabasError
+from barnabas.types import BrokerId
 from bench.attached import attached
 from cluster.links import Links
 
@@ -225,7 +226,7 @@ class ClusterProcesses:
             with self.admin(*brokers) as admin:
                 return admin.describe_cluster()
         except BarnabasError:
-            return ClusterDescription(None, -1, {})
+            return ClusterDescription(None, BrokerId(-1), {})
 
 
 def free_ports(count: int) -> int:

@@ -217,8 +217,10 @@ def _ends(history: History) -> Iterator[Anomaly]:
 def _commits(history: History) -> Iterator[Anomaly]:
     """Whoever asks for a committed offset is told the last one acknowledged or told before, or a later one."""
     known: dict[tuple[str, TopicPartition], list[tuple[float, int]]] = defaultdict(list)
-    for told in [*history.commits, *history.commits_seen]:
-        known[told.group, told.topic_partition].append((told.at_s, told.offset))
+    for commit in history.commits:
+        known[commit.group, commit.topic_partition].append((commit.at_s, commit.offset))
+    for seen in history.commits_seen:
+        known[seen.group, seen.topic_partition].append((seen.at_s, seen.offset))
     highest = {key: _highest(sorted(offsets)) for key, offsets in known.items()}
     for seen in history.commits_seen:
         before = highest[seen.group, seen.topic_partition]

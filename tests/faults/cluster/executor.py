@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 
 from barnabas.coordinator.partitioning import partition_for
@@ -40,7 +41,7 @@ class Executor:
         """Returns after so many seconds, when each fault has ended."""
         self._began_s = time.monotonic()
         for fault in faults:
-            self._at(self._began_s + fault.at_s, lambda fault=fault: self._begin(fault))
+            self._at(self._began_s + fault.at_s, partial(self._begin, fault))
         while self._due or time.monotonic() < self._began_s + seconds:
             while self._due and self._due[0][0] <= time.monotonic():
                 heapq.heappop(self._due)[2]()
@@ -95,19 +96,19 @@ class Executor:
             self._brokers.kill(broker)
             self._start_at(now, broker)
         else:
-            self._at(now + TICK_S, lambda: self._await_end(fault, broker, asked_s))
+            self._at(now + TICK_S, partial(self._await_end, fault, broker, asked_s))
 
     def _freeze(self, fault: Fault, targets: list[int]) -> None:
         for broker in targets:
             self._brokers.freeze(broker)
-            self._at(time.monotonic() + fault.for_s, lambda broker=broker: self._brokers.thaw(broker))
+            self._at(time.monotonic() + fault.for_s, partial(self._brokers.thaw, broker))
 
     def _cut(self, fault: Fault, targets: list[int]) -> None:
         links = self._brokers.links
         if links is not None:
             for broker in targets:
                 links.cut(broker, both_ways=fault.both_ways)
-                self._at(time.monotonic() + fault.for_s, lambda broker=broker: links.heal(broker))
+                self._at(time.monotonic() + fault.for_s, partial(links.heal, broker))
 
     def _wipe_once_in_sync(self, fault: Fault, broker: int, until_s: float, in_sync_since_s: float | None) -> None:
         now = time.monotonic()
@@ -123,7 +124,7 @@ class Executor:
             self._brokers.start(broker)
             return
         if now < until_s:
-            self._at(now + 0.2, lambda: self._wipe_once_in_sync(fault, broker, until_s, in_sync_since_s))
+            self._at(now + 0.2, partial(self._wipe_once_in_sync, fault, broker, until_s, in_sync_since_s))
         else:
             self.done.append(f"broker {broker} not wiped, as not all were in sync")
 
