@@ -105,7 +105,7 @@ class ClusterProcesses:
         self.root.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "barnabas", "serve", "--data-dir", str(self.data_dir(broker))]
         if len(self.ids) > 1:
-            command += ["--node-id", str(broker), "--registry", str(self.root / "registry.db")]
+            command += ["--node-id", str(broker), "--set", f"registry.file={self.root / 'registry.db'}"]
         for name, value in {**self._settings, **self._listeners(broker)}.items():
             command += ["--set", f"{name}={value}"]
         with (self.root / f"broker-{broker}.log").open("ab") as out:
