@@ -131,8 +131,9 @@ class Workload:
     def _finish(self, clients: list[Client]) -> None:
         for client in clients:
             client.stopping.set()
+        deadline = time.monotonic() + MENDED_TIMEOUT_S
         for client in clients:
-            client.finish(MENDED_TIMEOUT_S)
+            client.finish(max(deadline - time.monotonic(), 1.0))
         if self.failures:
             raise BrokersFailed("; ".join(self.failures))
 
