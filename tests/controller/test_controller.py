@@ -20,9 +20,11 @@ from barnabas.controller.controller import (
     TopicRequest,
 )
 from barnabas.errors import ElectionNotNeeded, NotController, RequestTimedOut, TopicAlreadyExists, UsageError
-from barnabas.metadata.image import PartitionImage, TopicImage
+from barnabas.metadata.delta import MetadataDelta
+from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from barnabas.registry.embedded import EmbeddedRegistry
 from barnabas.registry.registry import Change, RegistryUnavailable, SetPartition
+from barnabas.types import BrokerId
 from hand_clock import HandClock
 
 
@@ -156,6 +158,28 @@ def test_internal_topics_have_no_more_replicas_than_there_are_brokers(cluster: C
     created = controller.auto_create_topics(["a", "bad!"])
     assert topic(created["a"]).replication_factor == 1
     assert not isinstance(created["bad!"], TopicImage)
+
+
+class Expecting(EmbeddedRegistry):
+    """Knows of broker 2, which has not come yet."""
+
+    def load(self, previous: MetadataImage | None = None) -> MetadataChange:
+        change = super().load(previous)
+        if change.image is previous:
+            return change
+        delta = MetadataDelta(change.image)
+        delta.put_broker(BrokerImage(BrokerId(2), 0, (), fenced=True))
+        return change._replace(image=delta.apply(change.image.version).image)
+
+
+def test_topics_are_made_for_the_brokers_that_are_expected(cluster: Cluster) -> None:
+    registry = Expecting(cluster.directory / "registry.db", cluster.clock)
+    cluster.opened.append(registry)
+    controller = cluster.broker_on(registry, default_replication_factor=3, transaction_state_log_num_partitions=2)
+    for name in ("__consumer_offsets", "__transaction_state", "a"):
+        partitions = topic(controller.auto_create_topics([name])[name]).partitions
+        assert {(p.leader, p.replicas, p.isr) for p in partitions} == {(1, (1, 2), (1,))}
+    assert controller.image.topic_config("__transaction_state")["min.insync.replicas"] == "2"
 
 
 def test_a_node_id_in_use_is_refused_in_one_line(cluster: Cluster) -> None:

@@ -244,7 +244,8 @@ class Controller:
 
     def auto_create_topics(self, names: Iterable[str]) -> dict[str, TopicImage | KafkaError]:
         """Creates requested topics with the broker's defaults, and Kafka's internal ones with the settings that they
-        need. Topics get no more replicas than there are live brokers."""
+        need. Topics get no more replicas than there are registered brokers, fenced ones included: those that are to
+        come count, however early the first client is."""
         return self.create_topics([self._auto_wish(name) for name in names])
 
     def ensure_internal_topic(self, name: str) -> TopicImage | KafkaError:
@@ -254,11 +255,11 @@ class Controller:
 
     def _auto_wish(self, name: str) -> TopicRequest:
         config = self._config
-        live = sum(not broker.fenced for broker in self._image.brokers.values()) or 1
+        registered = len(self._image.brokers) or 1
         if name == CONSUMER_OFFSETS:
             return self._internal_wish(
                 name,
-                live,
+                registered,
                 config.offsets_topic_num_partitions,
                 config.offsets_topic_replication_factor,
                 {"compression.type": "producer", "segment.bytes": str(max(config.offsets_topic_segment_bytes, 14))},
@@ -267,24 +268,25 @@ class Controller:
             factor = config.transaction_state_log_replication_factor
             return self._internal_wish(
                 name,
-                live,
+                registered,
                 config.transaction_state_log_num_partitions,
                 factor,
                 {
                     "compression.type": "uncompressed",
-                    "min.insync.replicas": str(min(config.transaction_state_log_min_isr, factor, live)),
+                    "min.insync.replicas": str(min(config.transaction_state_log_min_isr, factor, registered)),
                     "segment.bytes": str(max(config.transaction_state_log_segment_bytes, 14)),
                     "unclean.leader.election.enable": "false",
                 },
             )
-        return TopicRequest(name, replication_factor=min(config.default_replication_factor, live))
+        return TopicRequest(name, replication_factor=min(config.default_replication_factor, registered))
 
     def _internal_wish(
-        self, name: str, live: int, partitions: int, factor: int, settings: dict[str, str | None]
+        self, name: str, registered: int, partitions: int, factor: int, settings: dict[str, str | None]
     ) -> TopicRequest:
-        if factor > live:
-            self._log.info("%s gets %d replica(s), not %d: so many brokers are live", name, live, factor)
-        return TopicRequest(name, partitions, min(factor, live), configs={"cleanup.policy": "compact", **settings})
+        if factor > registered:
+            self._log.info("%s gets %d replica(s), not %d: so many brokers are registered", name, registered, factor)
+        configs = {"cleanup.policy": "compact", **settings}
+        return TopicRequest(name, partitions, min(factor, registered), configs=configs)
 
     def delete_topics(self, topics: Sequence[str | uuid.UUID]) -> dict[str | uuid.UUID, KafkaError | None]:
         """Deletes topics by name or id. Returns None for each that is deleted, and the error of the others."""
