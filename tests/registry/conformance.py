@@ -279,6 +279,26 @@ def a_partition_changes_only_at_its_expected_epoch(harness: Harness) -> None:
     assert _image(one).topics["t"].partitions == (changed,)
 
 
+def reassignments_and_eligible_leaders_are_kept(harness: Harness) -> None:
+    one, epoch = _controller(harness)
+    lists = ((_TWO, _ONE), (_ONE,), (_TWO,), (BrokerId(12),))
+    unsettled = [_PARTITION._replace(**{name: ids}) for name in PartitionImage._fields[5:] for ids in lists]
+    unsettled.append(PartitionImage(*_PARTITION[:5], *lists))
+    assert one.write([CreateTopic("t", _ID, tuple(unsettled), {})], controller_epoch=epoch)
+    before = _image(one)
+    for image in (before, _image(harness.open())):
+        assert image.topics["t"].partitions == tuple(unsettled)
+    settled = _PARTITION._replace(partition_epoch=1)
+    last = len(unsettled) - 1
+    assert one.write(
+        [SetPartition("t", _ID, 0, unsettled[last]._replace(partition_epoch=1), 0)], controller_epoch=epoch
+    )
+    assert one.write([SetPartition("t", _ID, last, settled, 0)], controller_epoch=epoch)
+    for image in (_image(one, before), _image(harness.open())):
+        assert image.topics["t"].partitions[0] == unsettled[last]._replace(partition_epoch=1)
+        assert image.topics["t"].partitions[last] == settled
+
+
 def settings_are_replaced_whole(harness: Harness) -> None:
     one, epoch = _controller(harness)
     assert not one.write([SetTopicConfig("t", {"a": "1"})], controller_epoch=epoch)
@@ -361,6 +381,7 @@ CHECKS: Final[tuple[Callable[[Harness], None], ...]] = (
     a_deleted_topic_leaves_nothing,
     partitions_are_added_behind_the_last,
     a_partition_changes_only_at_its_expected_epoch,
+    reassignments_and_eligible_leaders_are_kept,
     settings_are_replaced_whole,
     an_image_never_changes,
     others_hear_of_changes,

@@ -22,6 +22,7 @@ from barnabas.registry.registry import (
     DeleteTopic,
     RegistryUnavailable,
     SetBrokerConfig,
+    SetPartition,
 )
 from hand_clock import HandClock
 from registry import conformance
@@ -243,6 +244,22 @@ def test_an_older_file_is_made_private_and_gets_a_secret(harness: EmbeddedHarnes
     assert set(modes(tmp_path).values()) == {0o600}
     assert len(secret) == 32
     assert registry.cluster_secret() == secret
+    harness.close()
+
+
+def test_an_older_file_gets_room_for_reassignments(harness: EmbeddedHarness) -> None:
+    registry, epoch = controller(harness)
+    assert registry.write([CreateTopic("t", UUID(int=1), (PARTITION,), {})], controller_epoch=epoch)
+    harness.close()
+    harness.execute("ALTER TABLE partitions DROP COLUMN unsettled")
+    for _ in range(2):  # nothing is added twice
+        registry, epoch = controller(harness)
+        assert registry.load().image.topics["t"].partitions == (PARTITION,)
+        registry.close()
+    registry, epoch = controller(harness)
+    changed = PARTITION._replace(partition_epoch=1, elr=(2,))
+    assert registry.write([SetPartition("t", UUID(int=1), 0, changed, 0)], controller_epoch=epoch)
+    assert harness.open().load().image.topics["t"].partitions == (changed,)
     harness.close()
 
 

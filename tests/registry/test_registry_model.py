@@ -24,7 +24,12 @@ from barnabas.registry.registry import (
 names = st.sampled_from(["a", "b", "c"])
 configs = st.dictionaries(st.sampled_from(["x", "y"]), st.sampled_from(["", "1", "ü"]), max_size=2)
 ids = st.lists(st.integers(1, 5), unique=True, min_size=1, max_size=3).map(tuple)
-partitions = st.builds(PartitionImage, st.integers(-1, 5), st.integers(0, 9), ids, ids | st.just(()), st.integers(0, 9))
+unsettled = st.just(()) | ids
+partitions = st.builds(
+    PartitionImage,
+    *(st.integers(-1, 5), st.integers(0, 9), ids, ids | st.just(()), st.integers(0, 9)),
+    *(unsettled, unsettled, unsettled, unsettled),
+)
 
 
 class RegistryModel(RuleBasedStateMachine):
@@ -34,7 +39,7 @@ class RegistryModel(RuleBasedStateMachine):
         self.path = Path(self.directory.name) / "registry.db"
         self.writer = EmbeddedRegistry(self.path)
         self.follower = EmbeddedRegistry(self.path)
-        assert self.writer.register_broker(BrokerRegistration(1, {UUID(int=1): "/data"}, ()), 60_000) is not None
+        assert self.writer.register_broker(BrokerRegistration(1, {UUID(int=1): "/data"}, ())) is not None
         self.epoch = self.writer.elect_controller() or 0
         self.followed: MetadataImage = self.follower.load().image
         self.topics: dict[str, TopicImage] = {}
@@ -111,7 +116,7 @@ class RegistryModel(RuleBasedStateMachine):
     def restart(self) -> None:
         self.writer._db.close()
         self.writer = EmbeddedRegistry(self.path)
-        assert self.writer.register_broker(BrokerRegistration(1, {UUID(int=1): "/data"}, ()), 60_000) is not None
+        assert self.writer.register_broker(BrokerRegistration(1, {UUID(int=1): "/data"}, ())) is not None
         epoch = self.writer.elect_controller()
         assert epoch == self.epoch + 1
         self.epoch = epoch

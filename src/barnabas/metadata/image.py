@@ -35,18 +35,32 @@ _NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class PartitionImage(NamedTuple):
-    """The replicas, leader and ISR of a partition. `partition_epoch` counts all changes, `leader_epoch` new leaders."""
+    """The replicas, leader and ISR of a partition. `partition_epoch` counts all changes, `leader_epoch` new leaders.
+
+    During a reassignment `replicas` are those of its target, followed by `removing_replicas`; `adding_replicas` are the
+    ones that were not there before (KIP-455).
+    """
 
     leader: BrokerId
     leader_epoch: LeaderEpoch
     replicas: tuple[BrokerId, ...]
     isr: tuple[BrokerId, ...]
     partition_epoch: int = 0
+    adding_replicas: tuple[BrokerId, ...] = ()
+    removing_replicas: tuple[BrokerId, ...] = ()
+    elr: tuple[BrokerId, ...] = ()
+    """The eligible leader replicas: outside of the ISR, but with all committed records (KIP-966)."""
+    last_known_elr: tuple[BrokerId, ...] = ()
+    """The last leader of a partition that has none."""
 
     @property
     def preferred_leader(self) -> BrokerId:
         """The first replica, which leads if it is in sync."""
         return self.replicas[0]
+
+    @property
+    def is_reassigning(self) -> bool:
+        return bool(self.adding_replicas or self.removing_replicas)
 
 
 class TopicImage(NamedTuple):

@@ -56,7 +56,7 @@ CREATE TABLE state (
 CREATE TABLE topics (name TEXT PRIMARY KEY, topic_id BLOB) WITHOUT ROWID;
 CREATE TABLE partitions (
     topic TEXT, number INTEGER, leader INTEGER, leader_epoch INTEGER, partition_epoch INTEGER,
-    replicas TEXT, isr TEXT, PRIMARY KEY (topic, number)
+    replicas TEXT, isr TEXT, unsettled TEXT NOT NULL DEFAULT '', PRIMARY KEY (topic, number)
 ) WITHOUT ROWID;
 CREATE TABLE configs (
     kind TEXT, resource TEXT, name TEXT, value TEXT, PRIMARY KEY (kind, resource, name)
@@ -80,6 +80,10 @@ CREATE TABLE IF NOT EXISTS directories (
 ) WITHOUT ROWID
 """
 """Also added to a file of format 1 that was made before directory ids were recorded."""
+
+_UNSETTLED: Final = "ALTER TABLE partitions ADD COLUMN unsettled TEXT NOT NULL DEFAULT ''"
+"""The lists of brokers that a partition has only during a reassignment or below min.insync.replicas, as `4,5/1//`; ''
+for the other partitions. The column is also added to a file of format 1 that was made before there were such lists."""
 
 _SECRETS: Final = "CREATE TABLE IF NOT EXISTS secrets (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID"
 """Also added to a file of format 1 that was made before a cluster had a secret."""
@@ -182,6 +186,7 @@ class EmbeddedRegistry(Registry):
                 if not db.row(_HAS_PROCESSES)[0]:
                     db.execute("DROP TABLE brokers")
                     db.execute(_BROKERS)
+                self._add_unsettled()
                 return
             db.execute(_DIRECTORIES)
             self._prepare_secret()
@@ -192,6 +197,10 @@ class EmbeddedRegistry(Registry):
             db.execute("INSERT INTO state VALUES (?, ?, 1, 0, -1, 0, 0, ?)", row)
             for change in founding.changes:
                 self._apply(change)
+
+    def _add_unsettled(self) -> None:
+        if not any(row[1] == "unsettled" for row in self._db.execute("PRAGMA table_info(partitions)")):
+            self._db.execute(_UNSETTLED)
 
     def _prepare_secret(self) -> None:
         """Makes the secret of the cluster if there is none."""
@@ -234,11 +243,14 @@ class EmbeddedRegistry(Registry):
             delta.put_broker(broker)
         partitions: dict[str, list[PartitionImage]] = {}
         rows = self._db.execute(
-            "SELECT topic, leader, leader_epoch, replicas, isr, partition_epoch FROM partitions ORDER BY topic, number"
+            "SELECT topic, leader, leader_epoch, replicas, isr, partition_epoch, unsettled FROM partitions "
+            "ORDER BY topic, number"
         )
         ids = _IdLists()
-        for topic, leader, leader_epoch, replicas, isr, partition_epoch in rows:
+        for topic, leader, leader_epoch, replicas, isr, partition_epoch, unsettled in rows:
             partition = PartitionImage(leader, leader_epoch, ids[replicas], ids[isr], partition_epoch)
+            if unsettled:
+                partition = PartitionImage(*partition[:5], *(ids[text] for text in unsettled.split("/")))
             partitions.setdefault(topic, []).append(partition)
         for name, topic_id in self._db.execute("SELECT name, topic_id FROM topics"):
             delta.put_topic(TopicImage(name, uuid.UUID(bytes=topic_id), tuple(partitions[name])))
@@ -292,14 +304,17 @@ class EmbeddedRegistry(Registry):
         if row is None:
             return None
         rows = self._db.execute(
-            "SELECT leader, leader_epoch, replicas, isr, partition_epoch FROM partitions "
+            "SELECT leader, leader_epoch, replicas, isr, partition_epoch, unsettled FROM partitions "
             "WHERE topic = ? ORDER BY number",
             (name,),
         )
         ids = _IdLists()
         partitions = tuple(
-            PartitionImage(leader, leader_epoch, ids[replicas], ids[isr], partition_epoch)
-            for leader, leader_epoch, replicas, isr, partition_epoch in rows
+            PartitionImage(
+                *(leader, leader_epoch, ids[replicas], ids[isr], partition_epoch),
+                *((ids[text] for text in unsettled.split("/")) if unsettled else ()),
+            )
+            for leader, leader_epoch, replicas, isr, partition_epoch, unsettled in rows
         )
         return TopicImage(name, uuid.UUID(bytes=row[0]), partitions)
 
@@ -505,8 +520,8 @@ class EmbeddedRegistry(Registry):
         self._check_id(change.name, change.topic_id)
         partition = change.partition
         written = self._db.execute(
-            "UPDATE partitions SET leader = ?, leader_epoch = ?, partition_epoch = ?, replicas = ?, isr = ? "
-            "WHERE topic = ? AND number = ? AND partition_epoch = ?",
+            "UPDATE partitions SET leader = ?, leader_epoch = ?, partition_epoch = ?, replicas = ?, isr = ?, "
+            "unsettled = ? WHERE topic = ? AND number = ? AND partition_epoch = ?",
             (*_partition_row(partition), change.name, change.partition_index, change.expected_partition_epoch),
         ).rowcount
         if written != 1:
@@ -528,7 +543,7 @@ class EmbeddedRegistry(Registry):
 
     def _insert_partitions(self, name: str, first: int, partitions: Iterable[PartitionImage]) -> None:
         self._db.executemany(
-            "INSERT INTO partitions VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO partitions VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             [(name, number, *_partition_row(partition)) for number, partition in enumerate(partitions, first)],
         )
 
@@ -573,10 +588,12 @@ class _IdLists(dict[str, tuple[BrokerId, ...]]):
         return ids
 
 
-def _partition_row(partition: PartitionImage) -> tuple[int, int, int, str, str]:
+def _partition_row(partition: PartitionImage) -> tuple[int, int, int, str, str, str]:
     replicas = ",".join(map(str, partition.replicas))
     isr = replicas if partition.isr == partition.replicas else ",".join(map(str, partition.isr))
-    return partition.leader, partition.leader_epoch, partition.partition_epoch, replicas, isr
+    lists = partition[5:]
+    unsettled = "/".join(",".join(map(str, ids)) for ids in lists) if any(lists) else ""
+    return partition.leader, partition.leader_epoch, partition.partition_epoch, replicas, isr, unsettled
 
 
 def _endpoints(text: str) -> tuple[Endpoint, ...]:

@@ -113,6 +113,10 @@ def _topic_message(entry: TopicEntry) -> TopicEntryData:
             partition_epoch=partition.partition_epoch,
             replicas=partition.replicas,
             isr=partition.isr,
+            adding_replicas=partition.adding_replicas,
+            removing_replicas=partition.removing_replicas,
+            elr=partition.elr,
+            last_known_elr=partition.last_known_elr,
         )
         for partition in topic.partitions
     ]
@@ -127,6 +131,10 @@ def _topic_image(data: TopicEntryData) -> TopicImage:
             _ids(partition.replicas),
             _ids(partition.isr),
             partition.partition_epoch,
+            _ids(partition.adding_replicas),
+            _ids(partition.removing_replicas),
+            _ids(partition.elr),
+            _ids(partition.last_known_elr),
         )
         for partition in data.partitions
     )

@@ -28,6 +28,10 @@ class PartitionData(Message):
     partition_epoch: int = field("int32", 0, 0, default=-1)
     replicas: Sequence[int] = field("int32", 0, 0, default=(), array=True)
     isr: Sequence[int] = field("int32", 0, 0, default=(), array=True)
+    adding_replicas: Sequence[int] = field("int32", 0, 0, default=(), array=True)
+    removing_replicas: Sequence[int] = field("int32", 0, 0, default=(), array=True)
+    elr: Sequence[int] = field("int32", 0, 0, default=(), array=True)
+    last_known_elr: Sequence[int] = field("int32", 0, 0, default=(), array=True)
 
 
 class TopicEntryData(Message):
