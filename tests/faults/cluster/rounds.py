@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 import shutil
 import subprocess
 import time
@@ -27,7 +28,8 @@ REPLICAS, MIN_IN_SYNC = 3, 2
 EQUAL_TIMEOUT_S = 20.0
 DUMP_TIMEOUT_S = 120
 KAFKA_LIBS = Path(__file__).resolve().parents[3] / "build" / "interop" / "kafka-4.3.1"
-BAD_OUTPUT = ("Traceback (most recent call last)", "AssertionError", "internal error")
+BAD_OUTPUT = re.compile(r"^.*\n *Traceback \(most recent call last\):\n(?: +.*\n)*.*", re.MULTILINE)
+"""A line of the log, and the traceback that follows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,12 +195,9 @@ class Round:
 
     def _check_output(self) -> None:
         for broker in self._brokers.ids:
-            output = self._brokers.output(broker)
-            for bad in BAD_OUTPUT:
-                if bad in output:
-                    after = output[output.index(bad) :]
-                    self.report.failures.append(f"broker {broker} printed: {after[:1500]}")
-                    break
+            found = BAD_OUTPUT.search(self._brokers.output(broker))
+            if found:
+                self.report.failures.append(f"broker {broker} printed: {found[0][-1500:]}")
 
     def _fill(self, executor: Executor) -> None:
         history, report = self._workload.history, self.report
