@@ -24,8 +24,8 @@ class FakeController:
         self.calls: list[object] = []
         self.subscriber: Callable[[Any], None] = lambda change: None
 
-    def heartbeat(self) -> None:
-        self.calls.append("heartbeat")
+    def check(self) -> None:
+        self.calls.append("check")
 
     def change(self, what: object) -> object:
         self.calls.append(what)
@@ -85,7 +85,7 @@ def test_errors_of_a_call_are_raised() -> None:
     run(scenario)
 
 
-def test_waiting_calls_are_bounded_and_heartbeats_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_calls_are_bounded_and_checks_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller_thread, "CALLS_MAX", 3)
 
     async def scenario(thread: ControllerThread, controller: FakeController) -> None:
@@ -93,18 +93,58 @@ def test_waiting_calls_are_bounded_and_heartbeats_do_not_pile_up(monkeypatch: py
         waiting = [asyncio.ensure_future(thread.call(lambda it: go_on.wait())) for _ in range(2)]
         await asyncio.sleep(0)
         for _ in range(10):
-            thread.heartbeat()
+            thread.check()
         with pytest.raises(RequestTimedOut):
             await thread.call(lambda it: None)
         go_on.set()
         await asyncio.gather(*waiting)
         await thread.call(lambda it: None)
-        assert controller.calls == ["heartbeat"]
-        thread.heartbeat()
+        await asyncio.sleep(0)
         await thread.call(lambda it: None)
-        assert controller.calls == ["heartbeat"] * 2
+        # What came after the first began may be news to it: one more looks for that.
+        assert controller.calls == ["check"] * 2
+        thread.check()
+        await thread.call(lambda it: None)
+        assert controller.calls == ["check"] * 3
 
     run(scenario)
+
+
+def test_a_check_on_a_full_disk_runs_at_once() -> None:
+    async def scenario(thread: ControllerThread, controller: FakeController) -> None:
+        thread.check()
+        assert controller.calls == ["check"]
+
+    run(scenario, is_full=[True])
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_a_call_returns_when_the_other_brokers_know(inline: bool) -> None:
+    async def scenario(thread: ControllerThread, controller: FakeController) -> None:
+        known: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def until_known() -> None:
+            assert controller.calls[-1] != "refused"
+            await known
+
+        thread.until_known = until_known
+        assert await thread.call(lambda it: controller.change("quick"), until_known=False) == "quick"
+        waiting = asyncio.ensure_future(thread.call(lambda it: controller.change("a")))
+        await asyncio.sleep(0)
+        await thread.call(lambda it: controller.change("b"), until_known=False)
+        assert controller.calls == ["quick", "a", "b"]
+        assert not waiting.done(), "the thread takes other calls meanwhile"
+        known.set_result(None)
+        assert await waiting == "a"
+
+        def refuse(it: object) -> None:
+            controller.change("refused")
+            raise PolicyViolation("no")
+
+        with pytest.raises(PolicyViolation):
+            await thread.call(refuse)
+
+    run(scenario, is_full=[True] * inline)
 
 
 def test_a_registry_that_another_process_has_locked_holds_up_no_records() -> None:

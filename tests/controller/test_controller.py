@@ -4,10 +4,12 @@ import random
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from barnabas.config.broker import BrokerConfig
+from barnabas.config.endpoints import Endpoint
 from barnabas.controller.controller import (
     ConfigOp,
     ConfigOperation,
@@ -19,13 +21,23 @@ from barnabas.controller.controller import (
     ResourceType,
     TopicRequest,
 )
-from barnabas.errors import ElectionNotNeeded, NotController, RequestTimedOut, TopicAlreadyExists, UsageError
-from barnabas.metadata.delta import MetadataDelta
-from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from barnabas.controller.isr_control import IsrRequest
+from barnabas.errors import (
+    ElectionNotNeeded,
+    InvalidUpdateVersion,
+    NotController,
+    RequestTimedOut,
+    StaleBrokerEpoch,
+    TopicAlreadyExists,
+    UsageError,
+)
+from barnabas.metadata.image import PartitionImage, TopicImage
 from barnabas.registry.embedded import EmbeddedRegistry
-from barnabas.registry.registry import Change, RegistryUnavailable, SetPartition
-from barnabas.types import BrokerId
-from hand_clock import HandClock
+from barnabas.registry.registry import BrokerRegistration, Change, RegistryUnavailable, SetPartition
+from barnabas.replication.replica import BrokerState
+from barnabas.types import BrokerId, LeaderEpoch
+
+Opened = TypeVar("Opened", bound=EmbeddedRegistry)
 
 
 class Cluster:
@@ -33,19 +45,27 @@ class Cluster:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.clock = HandClock()
+        self.killed: set[int] = set()
+        """The brokers whose processes have ended without order."""
         self.opened: list[EmbeddedRegistry] = []
 
-    def broker(self, node_id: int = 1, **settings: object) -> Controller:
-        registry = EmbeddedRegistry(self.directory / "registry.db", self.clock)
+    def open(self, kind: type[Opened] = EmbeddedRegistry) -> Opened:  # type: ignore[assignment]
+        registry = kind(self.directory / "registry.db", is_running=self.is_running)
         self.opened.append(registry)
-        return self.broker_on(registry, node_id, **settings)
+        return registry
+
+    def is_running(self, process: str) -> bool:
+        return process != "" and int(process) not in self.killed
+
+    def broker(self, node_id: int = 1, **settings: object) -> Controller:
+        return self.broker_on(self.open(), node_id, **settings)
 
     def broker_on(self, registry: EmbeddedRegistry, node_id: int = 1, **settings: object) -> Controller:
         named = {name.replace("_", "."): value for name, value in settings.items()}
         config = BrokerConfig.of({"node.id": node_id, "log.dirs": str(self.directory / str(node_id)), **named})
-        controller = Controller(registry, config, self.clock, randomness=random.Random(1))
-        controller.start(config.endpoints, {uuid.UUID(int=node_id): config.data_dirs[0]})
+        controller = Controller(registry, config, randomness=random.Random(1))
+        directories = {uuid.UUID(int=node_id): config.data_dirs[0]}
+        controller.start(BrokerRegistration(node_id, directories, config.endpoints, process=str(node_id)))
         return controller
 
     def close(self) -> None:
@@ -145,7 +165,7 @@ def test_producer_ids_are_never_repeated(cluster: Cluster) -> None:
 
 def test_internal_topics_have_no_more_replicas_than_there_are_brokers(cluster: Cluster) -> None:
     controller = cluster.broker(offsets_topic_num_partitions=4, default_replication_factor=3)
-    offsets = topic(controller.ensure_internal_topic("__consumer_offsets"))
+    offsets = topic(controller.auto_create_topics(["__consumer_offsets"])["__consumer_offsets"])
     assert offsets.is_internal
     assert len(offsets.partitions) == 4
     assert offsets.replication_factor == 1
@@ -154,28 +174,16 @@ def test_internal_topics_have_no_more_replicas_than_there_are_brokers(cluster: C
         "compression.type": "producer",
         "segment.bytes": "104857600",
     }
-    assert controller.ensure_internal_topic("__consumer_offsets") is controller.image.topics["__consumer_offsets"]
     created = controller.auto_create_topics(["a", "bad!"])
     assert topic(created["a"]).replication_factor == 1
     assert not isinstance(created["bad!"], TopicImage)
 
 
-class Expecting(EmbeddedRegistry):
-    """Knows of broker 2, which has not come yet."""
-
-    def load(self, previous: MetadataImage | None = None) -> MetadataChange:
-        change = super().load(previous)
-        if change.image is previous:
-            return change
-        delta = MetadataDelta(change.image)
-        delta.put_broker(BrokerImage(BrokerId(2), 0, (), fenced=True))
-        return change._replace(image=delta.apply(change.image.version).image)
-
-
 def test_topics_are_made_for_the_brokers_that_are_expected(cluster: Cluster) -> None:
-    registry = Expecting(cluster.directory / "registry.db", cluster.clock)
-    cluster.opened.append(registry)
+    registry = cluster.open()
+    registry.announce_brokers([1, 2])
     controller = cluster.broker_on(registry, default_replication_factor=3, transaction_state_log_num_partitions=2)
+    take_in(controller, 1)
     for name in ("__consumer_offsets", "__transaction_state", "a"):
         partitions = topic(controller.auto_create_topics([name])[name]).partitions
         assert {(p.leader, p.replicas, p.isr) for p in partitions} == {(1, (1, 2), (1,))}
@@ -184,55 +192,174 @@ def test_topics_are_made_for_the_brokers_that_are_expected(cluster: Cluster) -> 
 
 def test_a_node_id_in_use_is_refused_in_one_line(cluster: Cluster) -> None:
     cluster.broker(1)
-    registry = EmbeddedRegistry(cluster.directory / "registry.db", cluster.clock)
-    cluster.opened.append(registry)
-    other = Controller(registry, BrokerConfig.of({"log.dirs": "/elsewhere"}), cluster.clock)
+    other = Controller(cluster.open(), BrokerConfig.of({"log.dirs": "/elsewhere"}))
     with pytest.raises(UsageError, match=r"node\.id 1 is in use by another running broker"):
-        other.start((), {uuid.UUID(int=7): "/elsewhere"})
+        other.start(BrokerRegistration(1, {uuid.UUID(int=7): "/elsewhere"}, ()))
+
+
+# -- several brokers ------------------------------------------------------------------------------------------------
+
+
+def take_in(controller: Controller, *node_ids: int) -> None:
+    """Ends that brokers are fenced, as their heartbeats do."""
+    controller.refresh()
+    for node_id in node_ids:
+        controller.set_fenced(BrokerId(node_id), controller.image.brokers[BrokerId(node_id)].epoch, False)
+
+
+def fence(controller: Controller, node_id: int) -> None:
+    controller.set_fenced(BrokerId(node_id), controller.image.brokers[BrokerId(node_id)].epoch, True)
+
+
+def leaders(controller: Controller, name: str = "a") -> list[tuple[int, tuple[int, ...]]]:
+    """Returns leader and ISR of each partition."""
+    return [(partition.leader, partition.isr) for partition in controller.image.topics[name].partitions]
 
 
 def test_brokers_see_each_others_changes(cluster: Cluster) -> None:
     one, two = cluster.broker(1), cluster.broker(2)
-    one.heartbeat()
+    take_in(one, 2)
     assert set(one.image.brokers) == {1, 2}
+    two.refresh()
     heard: list[MetadataChange] = []
     two.subscribe(heard.append)
     result = topic(one.create_topics([TopicRequest("a", 2, 2)])["a"])
     assert sorted(partition.leader for partition in result.partitions) == [1, 2]
-    two.heartbeat()
+    two.check()
     assert heard[-1].topics == {"a"}
     assert two.image.topics == one.image.topics
     with pytest.raises(NotController, match="broker 1 is the controller"):
         two.create_topics([TopicRequest("b")])
 
 
+def test_a_broker_is_taken_in_by_the_controller_only(cluster: Cluster) -> None:
+    one, two = cluster.broker(1), cluster.broker(2)
+    assert two.image.brokers[2].fenced
+    with pytest.raises(NotController):
+        take_in(two, 2)
+    one.refresh()
+    one.create_topics([TopicRequest("a", 1, 2)])
+    assert leaders(one) == [(1, (1,))]
+    take_in(one, 2)
+    assert not one.image.brokers[2].fenced
+    one.create_topics([TopicRequest("b", 1, 2)])
+    assert [set(isr) for _, isr in leaders(one, "b")] == [{1, 2}]
+
+
+def test_a_fenced_broker_leads_nothing(cluster: Cluster) -> None:
+    one = cluster.broker(1)
+    cluster.broker(2)
+    take_in(one, 2)
+    one.create_topics([TopicRequest("a", assignments=[(0, [1, 2]), (1, [2, 1])])])
+    one.create_topics([TopicRequest("b", assignments=[(0, [2])])])
+    fence(one, 2)
+    assert leaders(one) == [(1, (1,)), (1, (1,))]
+    assert leaders(one, "b") == [(-1, (2,))]
+    assert [partition.leader_epoch for partition in one.image.topics["a"].partitions] == [0, 1]
+    before = one.image
+    fence(one, 2)
+    assert one.image is before, "it is fenced already"
+    take_in(one, 2)
+    assert leaders(one) == [(1, (1,)), (1, (1,))]
+    assert leaders(one, "b") == [(2, (2,))]
+    assert one.image.topics["b"].partitions[0].leader_epoch == 2
+
+
+def test_an_earlier_registration_is_neither_fenced_nor_taken_in(cluster: Cluster) -> None:
+    one = cluster.broker(1)
+    cluster.broker(2)
+    take_in(one, 2)
+    former = one.image.brokers[2].epoch
+    cluster.broker(2)
+    one.refresh()
+    one.set_fenced(BrokerId(2), former, False)
+    assert one.image.brokers[2].fenced
+    take_in(one, 2)
+    one.set_fenced(BrokerId(2), former, True)
+    one.set_fenced(BrokerId(7), 1, True)
+    assert not one.image.brokers[2].fenced
+
+
+def test_a_broker_that_registered_again_leads_in_a_new_leader_epoch(cluster: Cluster) -> None:
+    one = cluster.broker(1)
+    cluster.broker(2)
+    take_in(one, 2)
+    one.create_topics([TopicRequest("a", assignments=[(0, [2])])])
+    cluster.broker(2)  # before anybody has noticed its death
+    one.refresh()
+    assert leaders(one) == [(-1, (2,))]
+    take_in(one, 2)
+    assert leaders(one) == [(2, (2,))]
+    assert one.image.topics["a"].partitions[0].leader_epoch == 2
+
+
+def test_a_dead_broker_is_fenced(cluster: Cluster) -> None:
+    one = cluster.broker(1)
+    cluster.broker(2)
+    take_in(one, 2)
+    one.create_topics([TopicRequest("a", assignments=[(0, [2, 1])])])
+    before = one.image
+    one.check()
+    assert one.image is before
+    cluster.killed.add(2)
+    one.check()
+    assert one.image.brokers[2].fenced
+    assert leaders(one) == [(1, (1,))]
+
+
 def test_a_dead_controller_is_followed_and_its_partitions_led_by_others(cluster: Cluster) -> None:
     one, two = cluster.broker(1), cluster.broker(2)
-    one.heartbeat()
-    two.heartbeat()
+    take_in(one, 2)
     one.create_topics([TopicRequest("a", assignments=[(0, [1, 2]), (1, [2, 1])])])
-    cluster.clock.now += 10
-    two.heartbeat()
-    two.heartbeat()
+    two.check()
+    assert not two.is_active, "broker 1 may be alive"
+    cluster.killed.add(1)
+    two.check()
     assert two.is_active
-    assert set(two.image.brokers) == {2}
-    assert [(p.leader, p.isr) for p in two.image.topics["a"].partitions] == [(2, (2,)), (2, (2,))]
-    # The dead one wakes up: it is not the controller any more, and registers anew.
-    one.heartbeat()
-    one.heartbeat()
-    assert not one.is_active
-    assert set(one.image.brokers) == {1, 2}
-    with pytest.raises(NotController):
+    assert [node_id for node_id, broker in two.image.brokers.items() if not broker.fenced] == [2]
+    assert leaders(two) == [(2, (2,)), (2, (2,))]
+    # Evidence that was wrong does no harm: the one that was replaced writes nothing.
+    with pytest.raises((NotController, RequestTimedOut)):
         one.create_topics([TopicRequest("b")])
+    assert not one.is_active
+    assert one.image.controller_id == 2
 
 
-def test_a_stopped_broker_is_gone_at_once(cluster: Cluster) -> None:
+def test_a_stopped_broker_is_fenced_at_once(cluster: Cluster) -> None:
     one, two = cluster.broker(1), cluster.broker(2)
+    take_in(one, 2)
     one.stop()
-    two.heartbeat()
-    assert set(two.image.brokers) == {2}
-    two.heartbeat()
+    two.check()
+    assert two.image.brokers[1].fenced
     assert two.is_active
+    two.stop()
+    assert not two.is_active
+
+
+def test_a_leader_changes_its_isr(cluster: Cluster) -> None:
+    one = cluster.broker(1)
+    cluster.broker(2)
+    take_in(one, 2)
+    created = topic(one.create_topics([TopicRequest("a", assignments=[(0, [1, 2])])])["a"])
+    epochs = {node_id: broker.epoch for node_id, broker in one.image.brokers.items()}
+    request = IsrRequest(created.topic_id, 0, LeaderEpoch(0), 0, (BrokerState(BrokerId(1), epochs[1]),))
+    ((answered, result),) = one.alter_partitions(BrokerId(1), epochs[1], [request])
+    assert answered is request
+    assert isinstance(result, PartitionImage)
+    assert (result.isr, result.partition_epoch) == ((1,), 1)
+    assert one.image.topics["a"].partitions == (result,)
+    ((_, refused),) = one.alter_partitions(BrokerId(1), epochs[1], [request])
+    assert isinstance(refused, InvalidUpdateVersion)
+    with pytest.raises(StaleBrokerEpoch):
+        one.alter_partitions(BrokerId(1), epochs[1] - 1, [request])
+
+
+def test_the_address_for_others_may_come_later(cluster: Cluster) -> None:
+    one = cluster.broker(1)
+    endpoint = Endpoint("INTERNAL", "SASL_PLAINTEXT", "127.0.0.1", 9999)
+    one.set_peer_endpoint(endpoint)
+    one.refresh()
+    assert one.image.brokers[1].peer_endpoint == endpoint
 
 
 class Interfering(EmbeddedRegistry):
@@ -251,8 +378,7 @@ class Interfering(EmbeddedRegistry):
 
 
 def test_a_refused_write_is_decided_anew_and_not_for_ever(cluster: Cluster) -> None:
-    registry = Interfering(cluster.directory / "registry.db", cluster.clock)
-    cluster.opened.append(registry)
+    registry = cluster.open(Interfering)
     controller = cluster.broker_on(registry)
     registry.refuse = 2
     assert topic(controller.create_topics([TopicRequest("a")])["a"])
@@ -263,8 +389,7 @@ def test_a_refused_write_is_decided_anew_and_not_for_ever(cluster: Cluster) -> N
 
 
 def test_no_answer_is_not_a_no(cluster: Cluster) -> None:
-    registry = Interfering(cluster.directory / "registry.db", cluster.clock)
-    cluster.opened.append(registry)
+    registry = cluster.open(Interfering)
     controller = cluster.broker_on(registry)
     registry.fail = True
     with pytest.raises(RequestTimedOut, match="no answer"):
@@ -273,11 +398,30 @@ def test_no_answer_is_not_a_no(cluster: Cluster) -> None:
     assert topic(controller.create_topics([TopicRequest("a")])["a"])
 
 
+def test_a_check_without_the_registry_is_made_again_later(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = cluster.open()
+    one = cluster.broker_on(registry)
+
+    def fail() -> None:
+        raise RegistryUnavailable("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(registry, "check", fail)
+        with pytest.raises(RegistryUnavailable):
+            one.refresh()
+        one.check()
+    assert [record.getMessage() for record in caplog.records] == ["the registry cannot be read: no answer"]
+    cluster.broker(2)
+    one.check()
+    assert set(one.image.brokers) == {1, 2}
+
+
 def test_a_partition_that_changed_in_between_is_looked_at_again(cluster: Cluster) -> None:
     controller = cluster.broker()
     created = topic(controller.create_topics([TopicRequest("a")])["a"])
-    other = EmbeddedRegistry(cluster.directory / "registry.db", cluster.clock)
-    cluster.opened.append(other)
+    other = cluster.open()
     leaderless = created.partitions[0]._replace(leader=-1, leader_epoch=1, partition_epoch=1)
     epoch = controller.image.controller_epoch
     assert other.write([SetPartition("a", created.topic_id, 0, leaderless, 0)], controller_epoch=epoch)

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from barnabas.config.endpoints import Endpoint
-from barnabas.metadata.image import MetadataImage, PartitionImage
+from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage
 from barnabas.registry.registry import (
     AddPartitions,
     BrokerRegistration,
@@ -22,14 +22,13 @@ from barnabas.registry.registry import (
     DeleteTopic,
     Registry,
     SetBrokerConfig,
+    SetFenced,
     SetPartition,
     SetTopicConfig,
 )
 from barnabas.types import BrokerId, LeaderEpoch
 
 __all__ = ["CHECKS", "Harness"]
-
-SESSION_TIMEOUT_MS: Final = 9000
 
 
 class Harness(Protocol):
@@ -38,8 +37,8 @@ class Harness(Protocol):
     def open(self) -> Registry:
         """Another session with the same store, as another broker process would have."""
 
-    def let_sessions_end(self) -> None:
-        """Let more than the session timeout pass, for all who did not give a sign of life after this call began."""
+    def kill(self, process: str) -> None:
+        """Let the sessions of the brokers that registered with this process end, so that the store is certain of it."""
 
 
 _ID = UUID(int=1)
@@ -50,15 +49,26 @@ _PARTITION = PartitionImage(
 )
 
 
-def _registration(node_id: int, *directory_ids: UUID) -> BrokerRegistration:
+_INTERNAL = Endpoint("INTERNAL", "SASL_PLAINTEXT", "127.0.0.1", 9094)
+
+
+def _registration(node_id: int, *directory_ids: UUID, process: str = "", unclean: bool = False) -> BrokerRegistration:
     endpoints = (Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9092), Endpoint("V6", "PLAINTEXT", "::1", 9093))
     directories = {directory_id: f"/data/{directory_id}" for directory_id in directory_ids or (UUID(int=node_id),)}
-    return BrokerRegistration(node_id, directories, endpoints, rack=f"rack {node_id}")
+    process = process or f"process {node_id}"
+    return BrokerRegistration(node_id, directories, endpoints, f"rack {node_id}", _INTERNAL, process, unclean)
+
+
+def _registered(harness: Harness, registration: BrokerRegistration) -> tuple[Registry, int]:
+    """Returns a session and the epoch of its broker."""
+    registry = harness.open()
+    epoch = registry.register_broker(registration)
+    assert epoch is not None
+    return registry, epoch
 
 
 def _controller(harness: Harness, node_id: int = 1) -> tuple[Registry, int]:
-    registry = harness.open()
-    assert registry.register_broker(_registration(node_id), SESSION_TIMEOUT_MS) is not None
+    registry, _ = _registered(harness, _registration(node_id))
     epoch = registry.elect_controller()
     assert epoch is not None
     return registry, epoch
@@ -66,6 +76,10 @@ def _controller(harness: Harness, node_id: int = 1) -> tuple[Registry, int]:
 
 def _image(registry: Registry, previous: MetadataImage | None = None) -> MetadataImage:
     return registry.load(previous).image
+
+
+def _broker(registry: Registry, node_id: BrokerId = _ONE) -> BrokerImage:
+    return _image(registry).brokers[node_id]
 
 
 # -- identity and sessions --------------------------------------------------------------------------------------------
@@ -90,82 +104,182 @@ def the_secret_is_one_for_all_and_for_ever(harness: Harness) -> None:
 
 
 def a_registered_broker_is_seen_by_all(harness: Harness) -> None:
-    one, two = harness.open(), harness.open()
-    epoch = one.register_broker(_registration(1), SESSION_TIMEOUT_MS)
-    broker = _image(two).brokers[_ONE]
-    assert broker.epoch == epoch
-    assert broker.endpoints == _registration(1).endpoints
-    assert broker.rack == "rack 1"
+    two = harness.open()
+    before = _image(two)
+    _, epoch = _registered(harness, _registration(1))
+    change = two.load(before)
+    assert change.brokers == {1}
+    assert change.image.brokers == {
+        1: BrokerImage(_ONE, epoch, _registration(1).endpoints, "rack 1", False, _INTERNAL, "process 1")
+    }
+    assert _image(harness.open()).brokers == change.image.brokers
+
+
+def a_broker_without_rack_and_peers_is_one(harness: Harness) -> None:
+    one, _ = _registered(harness, _registration(1)._replace(rack=None, peer_endpoint=None))
+    assert (_broker(one).rack, _broker(one).peer_endpoint) == (None, None)
+
+
+def a_broker_beside_others_is_fenced_until_the_controller_ends_that(harness: Harness) -> None:
+    one, controller_epoch = _controller(harness)
+    assert not _broker(one).fenced, "nobody else could lead"
+    two, epoch = _registered(harness, _registration(2))
+    assert _broker(one, _TWO).fenced
+    before = _image(two)
+    assert not one.write([SetFenced(_TWO, epoch - 1, False)], controller_epoch=controller_epoch)
+    assert not one.write([SetFenced(BrokerId(3), epoch, False)], controller_epoch=controller_epoch)
+    assert one.load(before).image is before
+    assert one.write([SetFenced(_TWO, epoch, False)], controller_epoch=controller_epoch)
+    change = two.load(before)
+    assert change.brokers == {2}
+    assert not change.image.brokers[_TWO].fenced
+    assert one.write([SetFenced(_TWO, epoch, True)], controller_epoch=controller_epoch)
+    assert _broker(two, _TWO) == before.brokers[_TWO]
+
+
+def a_broker_that_returns_beside_others_is_fenced(harness: Harness) -> None:
+    one, _ = _controller(harness)
+    _registered(harness, _registration(2))
+    again, _ = _registered(harness, _registration(1))
+    assert _broker(again).fenced, "another one may have led meanwhile"
+    one.close()
+    again.close()
+    two, _ = _registered(harness, _registration(2))
+    assert _broker(two, _TWO).fenced
 
 
 def a_node_id_belongs_to_one_broker_at_a_time(harness: Harness) -> None:
-    one, two = harness.open(), harness.open()
-    assert one.register_broker(_registration(1, _ID), SESSION_TIMEOUT_MS) is not None
-    assert two.register_broker(_registration(1, _OTHER_ID), SESSION_TIMEOUT_MS) is None
-    assert one.heartbeat()
+    one, epoch = _registered(harness, _registration(1, _ID))
+    two = harness.open()
+    other = _registration(1, _OTHER_ID, process="process of another")
+    assert two.register_broker(other) is None
+    assert _broker(one).epoch == epoch
+    assert one.directories(1).keys() == {_ID}
+    harness.kill("process 1")
+    assert two.register_broker(other) is not None
+
+
+def a_node_id_is_free_after_its_session(harness: Harness) -> None:
+    one, _ = _registered(harness, _registration(1, _ID))
+    one.end_session()
+    _registered(harness, _registration(1, _OTHER_ID))
 
 
 def a_broker_is_known_by_any_of_its_directories(harness: Harness) -> None:
-    one, two = harness.open(), harness.open()
-    assert one.register_broker(_registration(1, _ID, _OTHER_ID), SESSION_TIMEOUT_MS) is not None
-    assert two.register_broker(_registration(1, _OTHER_ID), SESSION_TIMEOUT_MS) is not None
-    assert not one.heartbeat()
+    one, first = _registered(harness, _registration(1, _ID, _OTHER_ID))
+    _, second = _registered(harness, _registration(1, _OTHER_ID))
+    assert second > first
+    assert _broker(one).epoch == second
 
 
 def directories_are_remembered_after_the_session(harness: Harness) -> None:
     one, two = harness.open(), harness.open()
     assert one.directories(1) == {}
-    assert one.register_broker(_registration(1, _ID, _OTHER_ID), SESSION_TIMEOUT_MS) is not None
-    one.unregister_broker()
+    assert one.register_broker(_registration(1, _ID, _OTHER_ID)) is not None
+    one.end_session()
     assert two.directories(1) == {_ID: f"/data/{_ID}", _OTHER_ID: f"/data/{_OTHER_ID}"}
     assert two.directories(2) == {}
-    assert two.register_broker(_registration(1, _OTHER_ID), SESSION_TIMEOUT_MS) is not None
+    assert two.register_broker(_registration(1, _OTHER_ID)) is not None
     assert one.directories(1) == {_OTHER_ID: f"/data/{_OTHER_ID}"}, "those of the last registration"
 
 
+def a_broker_that_may_have_lost_records_says_so_until_it_is_taken_in(harness: Harness) -> None:
+    one, controller_epoch = _controller(harness)
+    _registered(harness, _registration(2, _ID, _OTHER_ID))
+    assert _broker(one, _TWO).returned == ""
+    _, epoch = _registered(harness, _registration(2, _ID, _OTHER_ID, unclean=True))
+    assert _broker(one, _TWO).returned == "unclean"
+    assert one.write([SetFenced(_TWO, epoch, True)], controller_epoch=controller_epoch)
+    assert _broker(one, _TWO).returned == "unclean"
+    assert one.write([SetFenced(_TWO, epoch, False)], controller_epoch=controller_epoch)
+    assert _broker(one, _TWO).returned == ""
+    _registered(harness, _registration(2, _ID))
+    assert _broker(one, _TWO).returned == "lost"
+    harness.kill("process 2")
+    _registered(harness, _registration(2, UUID(int=9), unclean=True))
+    assert _broker(one, _TWO).returned == "lost", "that is the worse of both"
+
+
 def a_restarted_broker_takes_over_its_registration(harness: Harness) -> None:
-    one, two = harness.open(), harness.open()
-    first = one.register_broker(_registration(1), SESSION_TIMEOUT_MS)
-    second = two.register_broker(_registration(1), SESSION_TIMEOUT_MS)
-    assert first is not None
-    assert second is not None
+    one, first = _registered(harness, _registration(1))
+    two, second = _registered(harness, _registration(1, process="process of today"))
     assert second > first
-    assert not one.heartbeat(), "the older life of the broker must notice"
-    assert two.heartbeat()
-    assert _image(two).brokers[_ONE].epoch == second
+    assert one.elect_controller() is None, "the older life of the broker has no session"
+    assert two.elect_controller() is not None
+    assert (_broker(one).epoch, _broker(one).process) == (second, "process of today")
 
 
-def a_silent_broker_is_removed(harness: Harness) -> None:
-    one, two = harness.open(), harness.open()
-    assert one.register_broker(_registration(1), SESSION_TIMEOUT_MS) is not None
-    assert two.register_broker(_registration(2), SESSION_TIMEOUT_MS) is not None
+def a_broker_that_leaves_is_fenced_at_once(harness: Harness) -> None:
+    one, _ = _registered(harness, _registration(1))
+    two = harness.open()
     before = _image(two)
-    harness.let_sessions_end()
-    assert two.heartbeat()
+    one.end_session()
+    one.end_session()
     change = two.load(before)
-    assert set(change.image.brokers) == {2}
     assert change.brokers == {1}
-    assert not one.heartbeat()
-    assert one.register_broker(_registration(1, _OTHER_ID), SESSION_TIMEOUT_MS) is not None
-
-
-def a_broker_that_leaves_is_gone_at_once(harness: Harness) -> None:
-    one, two = harness.open(), harness.open()
-    assert one.register_broker(_registration(1), SESSION_TIMEOUT_MS) is not None
-    one.unregister_broker()
-    one.unregister_broker()
-    assert _image(two).brokers == {}
-    assert one.register_broker(_registration(1), SESSION_TIMEOUT_MS) is not None
+    assert change.image.brokers[_ONE].fenced
+    assert change.image.brokers[_ONE].endpoints == _registration(1).endpoints
+    assert one.register_broker(_registration(1)) is not None
+    assert not _broker(two).fenced
     one.close()
-    assert _image(two).brokers == {}
+    assert _broker(two).fenced
 
 
-def an_older_life_cannot_remove_the_newer(harness: Harness) -> None:
-    one, two = harness.open(), harness.open()
-    assert one.register_broker(_registration(1), SESSION_TIMEOUT_MS) is not None
-    assert two.register_broker(_registration(1), SESSION_TIMEOUT_MS) is not None
-    one.unregister_broker()
-    assert set(_image(two).brokers) == {1}
+def an_older_life_cannot_end_the_newer(harness: Harness) -> None:
+    one, _ = _registered(harness, _registration(1))
+    two, epoch = _registered(harness, _registration(1))
+    controller_epoch = two.elect_controller()
+    one.set_peer_endpoint(_INTERNAL._replace(port=1))
+    one.end_session()
+    assert (_broker(two).epoch, _broker(two).fenced, _broker(two).peer_endpoint) == (epoch, False, _INTERNAL)
+    assert two.elect_controller() == controller_epoch
+
+
+def a_dead_broker_is_found_until_it_is_fenced(harness: Harness) -> None:
+    one, controller_epoch = _controller(harness)
+    _, epoch = _registered(harness, _registration(2))
+    assert one.write([SetFenced(_TWO, epoch, False)], controller_epoch=controller_epoch)
+    assert one.dead_brokers() == []
+    harness.kill("process 2")
+    assert one.dead_brokers() == [(_TWO, epoch)]
+    assert one.write([SetFenced(_TWO, epoch, True)], controller_epoch=controller_epoch)
+    assert one.dead_brokers() == []
+
+
+def a_broker_tells_its_address_later(harness: Harness) -> None:
+    one, _ = _registered(harness, _registration(1)._replace(peer_endpoint=None))
+    two = harness.open()
+    before = _image(two)
+    one.set_peer_endpoint(_INTERNAL)
+    change = two.load(before)
+    assert change.brokers == {1}
+    assert change.image.brokers[_ONE] == before.brokers[_ONE]._replace(peer_endpoint=_INTERNAL)
+
+
+def brokers_are_announced(harness: Harness) -> None:
+    one, _ = _controller(harness)
+    before = _image(one)
+    one.announce_brokers([1, 2, 3])
+    change = one.load(before)
+    assert change.brokers == {2, 3}
+    assert change.image.brokers[_TWO] == BrokerImage(_TWO, 0, (), None, fenced=True)
+    assert change.image.brokers[_ONE] == before.brokers[_ONE]
+    one.announce_brokers([1, 2, 3])
+    assert _image(one).brokers == change.image.brokers
+    assert one.dead_brokers() == []
+    _, epoch = _registered(harness, _registration(2))
+    assert epoch > 0
+    assert _broker(one, _TWO).returned == ""
+    one.announce_brokers([2])
+    assert _broker(one, _TWO).epoch == epoch
+
+
+def the_first_of_announced_brokers_is_not_alone(harness: Harness) -> None:
+    registry = harness.open()
+    registry.announce_brokers([1, 2])
+    assert registry.register_broker(_registration(1)) is not None
+    assert _broker(registry).fenced
+    assert registry.elect_controller() is not None, "an announced broker is no controller"
 
 
 # -- controller -------------------------------------------------------------------------------------------------------
@@ -175,23 +289,45 @@ def one_controller_at_a_time(harness: Harness) -> None:
     one, epoch = _controller(harness)
     two = harness.open()
     assert two.elect_controller() is None, "without a session there is no election"
-    assert two.register_broker(_registration(2), SESSION_TIMEOUT_MS) is not None
+    assert two.register_broker(_registration(2)) is not None
     assert two.elect_controller() is None
     assert one.elect_controller() == epoch
     image = _image(two)
     assert (image.controller_id, image.controller_epoch) == (1, epoch)
 
 
+def a_fenced_controller_keeps_its_role(harness: Harness) -> None:
+    one, epoch = _controller(harness)
+    two, _ = _registered(harness, _registration(2))
+    assert one.write([SetFenced(_ONE, _broker(one).epoch, True)], controller_epoch=epoch)
+    assert two.elect_controller() is None, "it may still be alive"
+    assert one.elect_controller() == epoch
+
+
 def a_dead_controller_is_followed_with_a_larger_epoch(harness: Harness) -> None:
-    _, epoch = _controller(harness)
-    two = harness.open()
-    assert two.register_broker(_registration(2), SESSION_TIMEOUT_MS) is not None
-    harness.let_sessions_end()
-    assert two.heartbeat()
+    one, epoch = _controller(harness)
+    two, _ = _registered(harness, _registration(2))
+    before = _image(two)
+    harness.kill("process 1")
     following = two.elect_controller()
     assert following is not None
     assert following > epoch
-    assert _image(two).controller_id == 2
+    image = _image(two, before)
+    assert (image.controller_id, image.controller_epoch) == (2, following)
+    assert one.elect_controller() is None
+
+
+def a_controller_that_leaves_frees_the_role(harness: Harness) -> None:
+    one, epoch = _controller(harness)
+    two, _ = _registered(harness, _registration(2))
+    one.end_session()
+    assert _image(two).controller_id == -1
+    following = two.elect_controller()
+    assert following is not None
+    assert following > epoch
+    assert one.register_broker(_registration(1)) is not None
+    one.end_session()
+    assert _image(two).controller_id == 2, "only its own role"
 
 
 def a_restarted_controller_gets_a_larger_epoch(harness: Harness) -> None:
@@ -200,9 +336,20 @@ def a_restarted_controller_gets_a_larger_epoch(harness: Harness) -> None:
     assert following > epoch
 
 
+def a_controller_that_has_registered_again_is_followed(harness: Harness) -> None:
+    """It has the role no longer that it had by its former registration, and not yet by the present one."""
+    _, epoch = _controller(harness)
+    two, _ = _registered(harness, _registration(2))
+    one, _ = _registered(harness, _registration(1))
+    following = two.elect_controller()
+    assert following is not None
+    assert following > epoch
+    assert one.elect_controller() is None
+
+
 def the_former_controller_writes_nothing(harness: Harness) -> None:
     one, epoch = _controller(harness)
-    one.unregister_broker()
+    one.end_session()
     two, following = _controller(harness, 2)
     assert not one.write([CreateTopic("t", _ID, (_PARTITION,), {})], controller_epoch=epoch)
     assert _image(one).topics == {}
@@ -334,14 +481,13 @@ def an_image_never_changes(harness: Harness) -> None:
 
 def others_hear_of_changes(harness: Harness) -> None:
     one, epoch = _controller(harness)
-    two = harness.open()
-    assert two.register_broker(_registration(2), SESSION_TIMEOUT_MS) is not None
-    two.heartbeat()
+    two, _ = _registered(harness, _registration(2))
+    two.check()
     image = _image(two)
     hints: list[int] = []
     two.watch(lambda: hints.append(1))
     assert one.write([CreateTopic("t", _ID, (_PARTITION,), {})], controller_epoch=epoch)
-    two.heartbeat()
+    two.check()
     assert hints
     assert "t" in _image(two, image).topics
 
@@ -364,16 +510,27 @@ CHECKS: Final[tuple[Callable[[Harness], None], ...]] = (
     cluster_id_is_one_for_all_and_for_ever,
     the_secret_is_one_for_all_and_for_ever,
     a_registered_broker_is_seen_by_all,
+    a_broker_without_rack_and_peers_is_one,
+    a_broker_beside_others_is_fenced_until_the_controller_ends_that,
+    a_broker_that_returns_beside_others_is_fenced,
     a_node_id_belongs_to_one_broker_at_a_time,
+    a_node_id_is_free_after_its_session,
     a_broker_is_known_by_any_of_its_directories,
     directories_are_remembered_after_the_session,
+    a_broker_that_may_have_lost_records_says_so_until_it_is_taken_in,
     a_restarted_broker_takes_over_its_registration,
-    a_silent_broker_is_removed,
-    a_broker_that_leaves_is_gone_at_once,
-    an_older_life_cannot_remove_the_newer,
+    a_broker_that_leaves_is_fenced_at_once,
+    an_older_life_cannot_end_the_newer,
+    a_dead_broker_is_found_until_it_is_fenced,
+    a_broker_tells_its_address_later,
+    brokers_are_announced,
+    the_first_of_announced_brokers_is_not_alone,
     one_controller_at_a_time,
+    a_fenced_controller_keeps_its_role,
     a_dead_controller_is_followed_with_a_larger_epoch,
+    a_controller_that_leaves_frees_the_role,
     a_restarted_controller_gets_a_larger_epoch,
+    a_controller_that_has_registered_again_is_followed,
     the_former_controller_writes_nothing,
     a_topic_is_there_for_all_with_everything,
     a_name_is_taken_once,

@@ -24,7 +24,6 @@ from barnabas.registry.registry import (
     SetBrokerConfig,
     SetPartition,
 )
-from hand_clock import HandClock
 from registry import conformance
 from stopwatch import Stopwatch
 
@@ -34,11 +33,11 @@ PARTITION = PartitionImage(1, 0, (1,), (1,), 0)
 class EmbeddedHarness:
     def __init__(self, directory: Path) -> None:
         self.path = directory / "registry.db"
-        self.clock = HandClock()
+        self.killed: set[str] = set()
         self.opened: list[EmbeddedRegistry] = []
 
     def open(self) -> EmbeddedRegistry:
-        registry = EmbeddedRegistry(self.path, self.clock)
+        registry = EmbeddedRegistry(self.path, is_running=self.is_running)
         self.opened.append(registry)
         return registry
 
@@ -47,8 +46,11 @@ class EmbeddedHarness:
         with closing(sqlite3.connect(self.path, isolation_level=None)) as db:
             return db.execute(statement).fetchall()
 
-    def let_sessions_end(self) -> None:
-        self.clock.now += conformance.SESSION_TIMEOUT_MS / 1000 + 1
+    def is_running(self, process: str) -> bool:
+        return process not in {"", *self.killed}
+
+    def kill(self, process: str) -> None:
+        self.killed.add(process)
 
     def close(self) -> None:
         for registry in self.opened:
@@ -70,20 +72,36 @@ def test_conforms(check: Callable[[conformance.Harness], None], harness: Embedde
 
 def controller(harness: EmbeddedHarness) -> tuple[EmbeddedRegistry, int]:
     registry = harness.open()
-    registry.register_broker(BrokerRegistration(1, {UUID(int=1): "/data"}, ()), 9000)
+    registry.register_broker(BrokerRegistration(1, {UUID(int=1): "/data"}, ()))
     epoch = registry.elect_controller()
     assert epoch is not None
     return registry, epoch
 
 
-def test_a_machine_that_restarted_has_no_sessions(harness: EmbeddedHarness) -> None:
-    before = EmbeddedRegistry(harness.path, harness.clock, boot_id="monday")
-    assert before.register_broker(BrokerRegistration(1, {UUID(int=1): "/data/a"}, ()), 9000) is not None
-    harness.clock.now = 1.0  # the monotonic clock begins anew
-    after = EmbeddedRegistry(harness.path, harness.clock, boot_id="tuesday")
-    assert after.register_broker(BrokerRegistration(1, {UUID(int=2): "/data/b"}, ()), 9000) is not None
-    before.close()
-    after.close()
+FORMER_BROKERS = """
+CREATE TABLE brokers (
+    node_id INTEGER PRIMARY KEY, epoch INTEGER, owner TEXT, rack TEXT, endpoints TEXT,
+    boot TEXT, expires REAL, timeout_s REAL
+)
+"""
+
+
+def test_a_file_whose_sessions_ended_by_time_is_opened(harness: EmbeddedHarness) -> None:
+    one, epoch = controller(harness)
+    assert one.write([CreateTopic("t", UUID(int=5), (PARTITION,), {})], controller_epoch=epoch)
+    broker_epoch = one.load().image.brokers[1].epoch
+    one._db.close()
+    harness.execute("DROP TABLE brokers")
+    harness.execute(FORMER_BROKERS)
+    harness.execute("INSERT INTO brokers VALUES (1, 1, '', NULL, '', 'monday', 7.0, 9.0)")
+    two, following = controller(harness)
+    assert following > epoch
+    image = two.load().image
+    assert set(image.topics) == {"t"}
+    assert image.brokers.keys() == {1}
+    assert image.brokers[1].epoch > broker_epoch
+    assert not image.brokers[1].fenced
+    two.close()
 
 
 def test_an_image_catches_up_by_changes_or_by_everything(harness: EmbeddedHarness) -> None:
@@ -172,7 +190,7 @@ from barnabas.metadata.image import PartitionImage
 from barnabas.registry.embedded import EmbeddedRegistry
 from barnabas.registry.registry import BrokerRegistration, CreateTopic
 registry = EmbeddedRegistry(Path(sys.argv[1]))
-registry.register_broker(BrokerRegistration(1, {UUID(int=1): "/data"}, ()), 9000)
+registry.register_broker(BrokerRegistration(1, {UUID(int=1): "/data"}, ()))
 epoch = registry.elect_controller()
 for number in range(100_000):
     partition = PartitionImage(1, 0, (1,), (1,), 0)
@@ -203,7 +221,7 @@ def test_it_is_quick_enough_to_start_with(tmp_path: Path, stopwatch: Stopwatch) 
     began = stopwatch()
     registry = EmbeddedRegistry(tmp_path / "registry.db")
     opened = stopwatch()
-    registry.register_broker(BrokerRegistration(1, {UUID(int=1): "/data"}, ()), 9000)
+    registry.register_broker(BrokerRegistration(1, {UUID(int=1): "/data"}, ()))
     epoch = registry.elect_controller()
     assert epoch is not None
     image = registry.load().image
@@ -227,7 +245,7 @@ def modes(directory: Path) -> dict[str, int]:
 def test_only_the_owner_reads_the_registry(harness: EmbeddedHarness, tmp_path: Path) -> None:
     former = os.umask(0o022)
     try:
-        harness.open().register_broker(BrokerRegistration(1, {UUID(int=1): "/d"}, ()), 9000)
+        harness.open().register_broker(BrokerRegistration(1, {UUID(int=1): "/d"}, ()))
     finally:
         os.umask(former)
     assert set(modes(tmp_path)) == {"registry.db", "registry.db-wal", "registry.db-shm"}

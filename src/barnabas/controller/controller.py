@@ -248,11 +248,6 @@ class Controller:
         come count, however early the first client is."""
         return self.create_topics([self._auto_wish(name) for name in names])
 
-    def ensure_internal_topic(self, name: str) -> TopicImage | KafkaError:
-        """Returns a coordinator's topic, and creates it at its first use."""
-        topic = self._image.topics.get(name)
-        return topic if topic is not None else self.auto_create_topics([name])[name]
-
     def _auto_wish(self, name: str) -> TopicRequest:
         config = self._config
         registered = len(self._image.brokers) or 1

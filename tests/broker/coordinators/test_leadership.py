@@ -29,7 +29,7 @@ def test_groups_go_on_in_a_new_epoch_of_the_same_leader(broker: Broker, wire: Wi
         return int(wire.ask(commit, 8).topics[0].partitions[0].error_code)
 
     inner = server_of(broker)
-    on_controller(broker, lambda controller: controller.ensure_internal_topic("__consumer_offsets"))
+    on_controller(broker, lambda controller: controller.auto_create_topics(["__consumer_offsets"]))
     broker.wait_for(lambda: code() == 0)
 
     def bump() -> None:

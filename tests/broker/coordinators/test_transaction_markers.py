@@ -178,7 +178,7 @@ def test_a_partition_that_gets_another_leader(broker: Broker) -> None:
 
 def test_group_offsets_are_ended_by_the_group_coordinator(broker: Broker) -> None:
     assert kind(write(broker, ("__consumer_offsets", 0))["__consumer_offsets", 0]) is UnknownTopicOrPartition
-    result_of(broker.controller.call(lambda controller: controller.ensure_internal_topic("__consumer_offsets")))
+    result_of(broker.controller.call(lambda controller: controller.auto_create_topics(["__consumer_offsets"])))
     assert write(broker, ("__consumer_offsets", 0), ("t", 0)) == {("__consumer_offsets", 0): None, ("t", 0): None}
     assert broker.replica_manager.leader_of("__consumer_offsets", 0).log.log_end_offset == 1
     broker.groups.on_resigned(0)

@@ -5,19 +5,20 @@ import contextlib
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
+from barnabas.broker.cluster.member import ClusterMember
 from barnabas.broker.peers.identity import PeerIdentity
 from barnabas.broker.peers.peer_connections import PeerAddress, PeerConnections
 from barnabas.broker.process.failure_log import FailureLog
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.config.endpoints import Endpoint
 from barnabas.connection.broker.cluster_connections import ConnectionSettings
-from barnabas.controller.controller import Controller
 from barnabas.testing import Broker
-from broker.wire import on_controller, on_loop, server_of
+from broker.wire import on_loop, server_of
 
 T = TypeVar("T")
 
@@ -85,10 +86,30 @@ class Peer(NamedTuple):
             peers.close()
 
 
+def member(directory: Path, node_id: int = 1, **settings: object) -> Broker:
+    """Returns a broker, not started, that is ready for others: they may share the registry in the directory."""
+    return Broker(
+        data_dir=directory / str(node_id),
+        settings={"node.id": node_id, "registry.file": str(directory / "registry.db"), **settings},
+    )
+
+
+def member_of(broker: Broker) -> ClusterMember:
+    """Returns the membership of a broker in its cluster."""
+    member = server_of(broker).cluster
+    assert member is not None
+    return member
+
+
 def peer_of(broker: Broker) -> Peer:
-    endpoint = run_on(broker, server_of(broker).open_inter_broker_listener())
-    secret = on_controller(broker, Controller.cluster_secret)
-    return Peer(broker, endpoint, secret, on_loop(broker, lambda: server_of(broker).cluster_id))
+    secret = server_of(broker).registry.cluster_secret()
+    return Peer(broker, member_of(broker).endpoint, secret, on_loop(broker, lambda: server_of(broker).cluster_id))
+
+
+@pytest.fixture(scope="module")
+def module_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with member(tmp_path_factory.mktemp("cluster")) as broker:
+        yield broker
 
 
 @pytest.fixture

@@ -1,13 +1,14 @@
 """The listener for brokers, by requests that are made by hand: what comes before the authentication, and hostile
 peers."""
 
-import asyncio
 import socket
 import struct
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from barnabas.broker.peers import inter_broker_listener
+from barnabas.broker.peers.inter_broker_listener import InterBrokerListener
 from barnabas.broker.peers.session import USERNAME
 from barnabas.config.broker import BrokerConfig
 from barnabas.connection.broker.sasl import ScramSha256
@@ -31,7 +33,7 @@ from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from barnabas.protocol.peer_messages.peer_hello import PeerHelloRequest
 from barnabas.protocol.schema import Request
 from barnabas.testing import Broker
-from broker.peers.conftest import Peer, peer_of, run_on
+from broker.peers.conftest import Peer, member, member_of, peer_of
 from broker.wire import Wire, on_loop, server_of
 
 HANDSHAKE = SaslHandshakeRequest(mechanism="SCRAM-SHA-256")
@@ -215,17 +217,16 @@ def test_who_only_looks_whether_the_port_is_open_is_not_reported(
     peer: Peer, wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
     wire.close()
-    listener = server_of(peer.broker)._inter_broker_listener
-    assert listener is not None
-    peer.broker.wait_for(lambda: not on_loop(peer.broker, lambda: set(listener._acceptor.connections)))
+    acceptor = member_of(peer.broker)._listener._acceptor
+    peer.broker.wait_for(lambda: not on_loop(peer.broker, lambda: set(acceptor.connections)))
     assert lines(peer, caplog) == []
 
 
 def test_a_connection_that_never_authenticates_is_closed(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(inter_broker_listener, "SETUP_S", 0.05)
-    with Broker() as broker:
+    with member(tmp_path) as broker:
         peer = peer_of(broker)
         with Wire(peer.address) as silent, Wire(peer.address) as ready:
             authenticate(ready, peer.secret)
@@ -307,26 +308,22 @@ def test_a_broker_without_peers_opens_and_imports_nothing() -> None:
             host, _, port = broker.bootstrap_servers.rpartition(":")
             socket.create_connection((host, int(port))).close()
             assert len(broker._broker._acceptor._listeners) == 1
-            assert (broker._broker._inter_broker_listener, broker._broker._peers) == (None, None)
-            names = "broker.peers", "broker.handlers.peers", "network.sasl", "protocol.peer_messages"
+            assert (broker._broker.cluster, broker._broker.peers) == (None, None)
+            names = "broker.cluster", "broker.peers", "broker.handlers.peers", "network.sasl", "protocol.peer_messages"
             loaded = [name for name in sys.modules if name.startswith(tuple(f"barnabas.{name}" for name in names))]
             assert not loaded, loaded
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
 
 
-def test_the_listener_is_opened_once_and_closed_with_the_broker(peer: Peer) -> None:
-    async def twice() -> list[Any]:
-        return list(await asyncio.gather(*(server_of(peer.broker).open_inter_broker_listener() for _ in range(2))))
-
-    assert run_on(peer.broker, twice()) == [peer.endpoint, peer.endpoint]
-    assert peer.endpoint.host == "127.0.0.1"
-    assert peer.endpoint.port not in (0, int(peer.broker.bootstrap_servers.rpartition(":")[2]))
-    with Broker() as other:
-        address = peer_of(other).address
+def test_the_listener_is_closed_with_the_broker(tmp_path: Path) -> None:
+    with member(tmp_path) as broker:
+        host, port = address = peer_of(broker).address
+        assert host == "127.0.0.1"
+        assert port not in (0, int(broker.bootstrap_servers.rpartition(":")[2]))
         with Wire(address) as wire:
             wire.ask(VERSIONS, 4)
-            other.stop()
+            broker.stop()
             assert wire.is_closed()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address)
@@ -338,12 +335,7 @@ def test_a_port_in_use_is_reported(peer: Peer) -> None:
         "inter.broker.listener.name": "INTERNAL",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:SASL_PLAINTEXT",
     }
-    config = BrokerConfig.of(settings)
     server = server_of(peer.broker)
-    former, listener = server.config, server._inter_broker_listener
-    server.config, server._inter_broker_listener = config, None
-    try:
-        with pytest.raises(UsageError, match="the port is in use by another process"):
-            run_on(peer.broker, server.open_inter_broker_listener())
-    finally:
-        server.config, server._inter_broker_listener = former, listener
+    broker = SimpleNamespace(config=BrokerConfig.of(settings), node_id=1, loop=server.loop)
+    with pytest.raises(UsageError, match="the port is in use by another process"):
+        InterBrokerListener(broker, peer.secret, peer.identity, log=server.log)  # type: ignore[arg-type]

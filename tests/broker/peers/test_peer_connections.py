@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +15,9 @@ from barnabas.connection.broker.client_request import ClientRequest
 from barnabas.errors import BrokerNotAvailable, ClientClosed, ConnectionLost, RequestTimedOut, SaslAuthenticationFailed
 from barnabas.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from barnabas.protocol.messages.list_groups import ListGroupsRequest
-from barnabas.testing import Broker
 from barnabas.version import __version__
-from broker.peers.conftest import QUICK, SOON_S, Peer, peer_of
-from broker.wire import on_loop, server_of
+from broker.peers.conftest import QUICK, SOON_S, Peer, member, member_of, peer_of
+from broker.wire import on_loop
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -26,9 +26,8 @@ def run(main: Coroutine[Any, Any, None]) -> None:
 
 def accepted(peer: Peer) -> set[int]:
     """Returns the ports of the connections that the broker has from brokers now."""
-    listener = server_of(peer.broker)._inter_broker_listener
-    assert listener is not None
-    return on_loop(peer.broker, lambda: {connection.peer_port for connection in listener._acceptor.connections})
+    acceptor = member_of(peer.broker)._listener._acceptor
+    return on_loop(peer.broker, lambda: {connection.peer_port for connection in acceptor.connections})
 
 
 def test_a_request_gets_its_response(peer: Peer) -> None:
@@ -149,8 +148,8 @@ def test_a_broker_that_is_not_registered(peer: Peer) -> None:
     run(main())
 
 
-def test_a_peer_that_restarts_at_another_port() -> None:
-    with Broker() as broker:
+def test_a_peer_that_restarts_at_another_port(tmp_path: Path) -> None:
+    with member(tmp_path) as broker:
         peer = peer_of(broker)
         now = [peer]
 

@@ -38,11 +38,12 @@ def test_fenced_brokers_are_shown_to_those_who_ask() -> None:
     image = MetadataImage(
         "c", controller_id=2, brokers={1: BrokerImage(1, 1, ()), 2: BrokerImage(2, 1, (), fenced=True)}
     )
-    broker = SimpleNamespace(
-        cluster_id="c",
-        image=image,
-        advertised_brokers=lambda _: [(1, "one", 9092, "r1"), (2, "two", 9092, None)],
-    )
+
+    def advertised_brokers(connection: object, *, include_fenced: bool) -> list[tuple[int, str, int, str | None]]:
+        live: list[tuple[int, str, int, str | None]] = [(1, "one", 9092, "r1")]
+        return [*live, (2, "two", 9092, None)] if include_fenced else live
+
+    broker = SimpleNamespace(cluster_id="c", image=image, advertised_brokers=advertised_brokers)
     hidden = ask(broker, DescribeClusterRequest(), 2)
     assert [(b.broker_id, b.rack, b.is_fenced) for b in hidden.brokers] == [(1, "r1", False)]
     assert hidden.controller_id == -1

@@ -1,7 +1,7 @@
 """Group handlers on a coordinator with a virtual clock, through encode and decode."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +11,7 @@ import pytest
 
 from barnabas.broker.handlers import HANDLER_MODULES
 from barnabas.connection.flow import result_of
+from barnabas.errors import KafkaError
 from barnabas.protocol.apis import ApiKey, message_classes
 from barnabas.protocol.codec import decode, encode
 from coordinator.group_rig import SUBSCRIPTION, Rig
@@ -32,19 +33,16 @@ class World:
             topics=self.topics, topic_by_id=lambda wanted: orders if wanted == ORDERS_ID else None
         )
         self.groups = self.rig.groups
-        self.controller = self
+        self.refusal: KafkaError | None = None
+        """The error of topics that cannot be created."""
 
-    async def call(self, action: Callable[[Any], Any]) -> Any:
-        return action(self)
-
-    def ensure_internal_topic(self, name: str) -> Any:
-        assert name == "__consumer_offsets"
-        if "__consumer_offsets" not in self.topics:
-            self.created.append("__consumer_offsets")
-            self.topics["__consumer_offsets"] = SimpleNamespace(
-                name="__consumer_offsets", partitions=[SimpleNamespace(leader=3)] * 5
-            )
-        return self.topics["__consumer_offsets"]
+    async def auto_create_topics(self, names: Iterable[str]) -> dict[str, KafkaError]:
+        for name in names:
+            if self.refusal is not None:
+                return {name: self.refusal}
+            self.created.append(name)
+            self.topics[name] = SimpleNamespace(name=name, partitions=[SimpleNamespace(leader=3)] * 5)
+        return {}
 
     def advertised_brokers(self, connection: Any) -> list[tuple[int, str, int, str | None]]:
         return [(3, "here.example", 9092, None), (4, "there.example", 9092, None)]

@@ -33,7 +33,7 @@ class TestFindCoordinator:
         assert world.created == []
 
     def test_the_topic_cannot_be_created(self, world: World) -> None:
-        world.ensure_internal_topic = lambda name: errors.PolicyViolation("no more topics")  # type: ignore[method-assign]
+        world.refusal = errors.PolicyViolation("no more topics")
         found = world.ask(ApiKey.FIND_COORDINATOR, 4, coordinator_keys=["x"]).coordinators[0]
         assert found.error_code == errors.CoordinatorNotAvailable.code
         assert "no more topics" in found.error_message

@@ -27,18 +27,14 @@ from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.protocol.messages.envelope import EnvelopeRequest
 from barnabas.protocol.messages.list_groups import ListGroupsRequest
 from barnabas.protocol.schema import Request
-from barnabas.testing import Broker
-from broker.peers.conftest import Peer, peer_of
+from broker.peers.conftest import Peer
+from broker.peers.conftest import module_broker as module_broker
+from broker.peers.conftest import peer as peer
 from broker.peers.test_inter_broker_listener import authenticate, hello
 from broker.wire import Wire, frame, on_loop, server_of
 
 HOST = pack_host("10.1.2.3")
 ALICE = encode_principal("User:alice")
-
-
-@pytest.fixture
-def peer(broker: Broker) -> Peer:
-    return peer_of(broker)
 
 
 @pytest.fixture

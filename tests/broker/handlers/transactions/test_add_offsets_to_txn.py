@@ -42,10 +42,10 @@ def test_the_topic_of_the_offsets_is_created_first(broker: Broker) -> None:
 
 
 def test_without_the_topic_nothing_joins(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Controller, name: str) -> None:
+    def refuse(self: Controller, names: object) -> None:
         raise InvalidReplicationFactor("too few brokers")
 
-    monkeypatch.setattr(Controller, "ensure_internal_topic", refuse)
+    monkeypatch.setattr(Controller, "auto_create_topics", refuse)
     producer_id, epoch = producer(broker)
     request = AddOffsetsToTxnRequest(transactional_id="x", producer_id=producer_id, producer_epoch=epoch, group_id="g")
     assert ask(broker, request).error_code == CoordinatorLoadInProgress.code

@@ -44,7 +44,7 @@ OFFSETS = "__consumer_offsets"
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[ProduceRig]:
     with produce_rig(tmp_path, offsets_topic_num_partitions=5) as rig:
-        result_of(rig.broker.controller.call(lambda controller: controller.ensure_internal_topic(OFFSETS)))
+        result_of(rig.broker.controller.call(lambda controller: controller.auto_create_topics([OFFSETS])))
         yield rig
 
 

@@ -31,9 +31,7 @@ def handle(
 async def _create_then_add(
     broker: BrokerServices, request: AddOffsetsToTxnRequest, context: RequestContext
 ) -> AddOffsetsToTxnResponse:
-    try:
-        await broker.controller.call(lambda controller: controller.ensure_internal_topic(OFFSETS_TOPIC))
-    except KafkaError as error:
+    for error in (await broker.auto_create_topics([OFFSETS_TOPIC])).values():
         broker.log.warning("%s could not be created: %s", OFFSETS_TOPIC, error)
     if OFFSETS_TOPIC not in broker.image.topics:
         # Clients repeat the request after this error without looking for the coordinator.
