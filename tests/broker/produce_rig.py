@@ -195,10 +195,18 @@ class ProduceRig:
         self.coordinator.at_once = before
         return sent
 
-    def end(self, *, epoch: int = 0, commit: bool = False, producer_id: int = 7, index: int = 0) -> KafkaError | None:
-        """Write the end marker, under the rules of transaction version 1."""
+    def end(
+        self,
+        *,
+        epoch: int = 0,
+        commit: bool = False,
+        producer_id: int = 7,
+        index: int = 0,
+        transaction_version: int = 1,
+    ) -> KafkaError | None:
+        """Write the end marker."""
         replies: list[Outcomes] = []
-        marker = EndMarkers(producer_id, epoch, commit, 0, 1, [TopicPartition("t", index)])
+        marker = EndMarkers(producer_id, epoch, commit, 0, transaction_version, [TopicPartition("t", index)])
         write_markers(self.broker, marker, replies.append)
         return replies[0]["t", index]  # type: ignore[index]
 

@@ -255,7 +255,8 @@ class UnifiedLog:
             rest = memoryview(payload)[CHECKED_POSITION:]
             segment.append((prefix, rest), size, last_offset, batch.max_timestamp)
             if header.producer_id >= 0:
-                note_batch(self.producers, header, base_offset, marker, segment, self.clock.wall_ms())
+                now_ms = self.clock.wall_ms()
+                note_batch(self.producers, header, base_offset, marker, segment, now_ms, transaction_version)
             offsets.advance_log_end(next_offset)
         except SegmentWriteFailed as error:
             raise self._write_failed(error) from error

@@ -108,6 +108,36 @@ class TestTheGuard:
         assert sent.results[0].log_start_offset == 0
         assert (rig.log().log_end_offset, rig.log().last_stable_offset) == (1, 1)
 
+    @pytest.mark.parametrize(
+        ("version", "transaction_version", "error"),
+        [(12, 2, ""), (12, 1, "InvalidTxnState"), (11, 2, "InvalidTxnState")],
+    )
+    def test_the_marker_of_the_last_transaction_comes_after_the_first_batch_of_the_next_one(
+        self, rig: ProduceRig, version: int, transaction_version: int, error: str
+    ) -> None:
+        """The coordinator is on another broker: its marker is under way while the producer goes on. The epoch of the
+        marker tells the transactions apart, where each has its own."""
+        rig.begin(0)
+        sent = rig.send(rig.batch(0, epoch=1), version)
+        assert rig.end(epoch=1, transaction_version=transaction_version) is None
+        rig.coordinator.last.grant()
+        assert sent.errors == [error]
+        assert rig.log().last_stable_offset == 2, "the next transaction begins behind the marker"
+
+    def test_the_marker_of_its_own_transaction_ends_the_guard(self, rig: ProduceRig) -> None:
+        sent = rig.send(rig.batch(0, epoch=1))
+        assert rig.end(epoch=2, transaction_version=2) is None
+        rig.coordinator.last.grant()
+        assert sent.errors == ["InvalidProducerEpoch"]
+        assert len(rig.log().producers.guards) == 0
+
+    def test_a_marker_in_the_highest_epoch_ends_the_guard(self, rig: ProduceRig) -> None:
+        """No epoch follows it, so it may be that of the guard's own transaction."""
+        sent = rig.send(rig.batch(0, epoch=32767))
+        assert rig.end(epoch=32767, transaction_version=2) is None
+        rig.coordinator.last.grant()
+        assert sent.errors == ["InvalidTxnState"]
+
     def test_an_old_answer_does_not_serve_the_next_transaction(self, rig: ProduceRig) -> None:
         old = rig.send(rig.batch(0), 11)
         rig.end()

@@ -58,3 +58,17 @@ def test_a_refusal_ends_its_own_guard_only() -> None:
     assert guards.holds(1, new)
     guards.refuse(1, new)
     assert len(guards) == 0
+
+
+@pytest.mark.parametrize(
+    ("own_epochs", "guard_epoch", "marker_epoch", "stays"),
+    [(True, 4, 5, False), (True, 5, 5, True), (True, 6, 5, True), (False, 5, 5, False), (False, 6, 5, False)],
+)
+def test_the_guard_of_the_next_transaction_outlives_the_marker_of_the_last_one(
+    own_epochs: bool, guard_epoch: int, marker_epoch: int, stays: bool
+) -> None:
+    guards = VerificationGuards()
+    guard = guards.begin(Sender(7, guard_epoch, 0), starts_at_zero=own_epochs, now_ms=0)
+    guards.end_before(7, marker_epoch)
+    guards.end_before(8, marker_epoch)
+    assert guards.holds(7, guard) is stays

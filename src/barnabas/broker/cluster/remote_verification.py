@@ -41,7 +41,9 @@ __all__ = ["TIMEOUT_S", "Outcomes", "RemoteVerification"]
 
 TIMEOUT_S: Final = 10.0
 """Producers wait for 30 seconds as a rule, and ask again."""
-BACKOFF_S: Final = 0.02
+BACKOFF_S: Final = 0.002
+"""The first wait before a question is asked again; end markers take a few milliseconds as a rule."""
+BACKOFF_MAX_S: Final = 0.02
 """Kafka's add.partitions.to.txn.retry.backoff.ms."""
 _FIRST_VERSION: Final = 4
 
@@ -53,7 +55,7 @@ _Codes = Mapping[str, Mapping[TopicPartition, int]]
 class _Question:
     """The partitions of one transaction, and who wants to know."""
 
-    __slots__ = ("deadline", "key", "partitions", "reply", "transaction")
+    __slots__ = ("backoff_s", "deadline", "key", "partitions", "reply", "transaction")
 
     def __init__(
         self,
@@ -68,6 +70,7 @@ class _Question:
         self.deadline = deadline
         """The time after which it is not asked again."""
         self.reply = reply
+        self.backoff_s = BACKOFF_S
 
     @property
     def items(self) -> int:
@@ -148,9 +151,10 @@ class RemoteVerification:
         if (
             not question.transaction.verify_only
             and any(isinstance(error, ConcurrentTransactions) for error in outcomes.values())
-            and self._scheduler.monotonic() + BACKOFF_S < question.deadline
+            and self._scheduler.monotonic() + question.backoff_s < question.deadline
         ):
-            self._scheduler.call_later(BACKOFF_S, lambda: self._ask(node_id, question))
+            self._scheduler.call_later(question.backoff_s, lambda: self._ask(node_id, question))
+            question.backoff_s = min(2 * question.backoff_s, BACKOFF_MAX_S)
         else:
             question.reply(outcomes)
 

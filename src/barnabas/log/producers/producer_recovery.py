@@ -42,8 +42,10 @@ def note_batch(
     marker: EndMarker | None,
     segment: LogSegment,
     append_ms: int,
+    transaction_version: int = 0,
 ) -> None:
-    """Updates the producer state with a batch that was appended at `append_ms`; `marker` ends a transaction.
+    """Updates the producer state with a batch that was appended at `append_ms`; `marker` ends a transaction, by the
+    rules of `transaction_version`.
 
     Only `segment.transaction_index` can raise, for an abort: an append opens that index before it writes.
     """
@@ -51,7 +53,7 @@ def note_batch(
         if not header.is_control:
             producers.update(header, base_offset, append_ms)
         return
-    completed = producers.end_transaction(header, base_offset, marker, append_ms)
+    completed = producers.end_transaction(header, base_offset, marker, append_ms, transaction_version)
     if completed is not None and completed.aborted:
         index = segment.transaction_index
         if not index.entries or index.entries[-1].last_offset < completed.last_offset:

@@ -340,10 +340,15 @@ class ProducerStateManager:
             )
 
     def end_transaction(
-        self, header: BatchHeader, offset: Offset, marker: EndMarker, append_ms: int
+        self,
+        header: BatchHeader,
+        offset: Offset,
+        marker: EndMarker,
+        append_ms: int,
+        transaction_version: int = 0,
     ) -> CompletedTransaction | None:
         """Applies a marker that was written at `offset`, at the time `append_ms`. Returns the transaction that it ends;
-        None if the producer had none here."""
+        None if the producer had none here. Only the leader knows the `transaction_version`."""
         entry = self._entry_to_change(header.producer_id)
         if header.producer_epoch != entry.producer_epoch:
             entry.producer_epoch = header.producer_epoch
@@ -352,7 +357,10 @@ class ProducerStateManager:
         entry.last_timestamp = header.max_timestamp
         entry.last_append_ms = append_ms
         self.end_offset = Offset(offset + 1)
-        self.guards.end(header.producer_id)
+        if transaction_version >= RAISED_EPOCH_FROM and header.producer_epoch < PRODUCER_EPOCH_MAX:
+            self.guards.end_before(header.producer_id, header.producer_epoch)
+        else:
+            self.guards.end(header.producer_id)
         first_offset, entry.current_txn_first_offset = entry.current_txn_first_offset, NO_OFFSET
         if first_offset < 0:
             return None

@@ -5,6 +5,10 @@ Records of a transaction that its coordinator does not know would never be commi
 last stable offset for ever. So the first append of a transaction needs a guard, which the log issues before the
 coordinator is asked. An end marker removes the guard: a response of the coordinator that comes after the marker admits
 no records.
+
+The coordinator may be on another broker. Then the first batch of a transaction can come before the end marker of the
+transaction before it. Where each transaction has its own producer epoch, that marker leaves the guard of the next
+transaction: its epoch tells them apart. Kafka removes it, and the producer has to abort.
 """
 
 from typing import Final, NamedTuple
@@ -99,6 +103,12 @@ class VerificationGuards:
     def end(self, producer_id: ProducerId) -> None:
         """Removes the guard, because the transaction has begun or ended: older verifications no longer count."""
         self._guards.pop(producer_id, None)
+
+    def end_before(self, producer_id: ProducerId, producer_epoch: int) -> None:
+        """Removes the guard, because the transactions of lower epochs have ended, unless it is that of a later one."""
+        guard = self._guards.get(producer_id)
+        if guard is not None and not (guard.starts_at_zero and guard.producer_epoch >= producer_epoch):
+            del self._guards[producer_id]
 
     def refuse(self, producer_id: ProducerId, guard: VerificationGuard) -> None:
         """Removes the guard, because the coordinator has refused the transaction for good."""
