@@ -61,6 +61,13 @@ class Membership(Protocol):
     def joined(self) -> "asyncio.Future[None]":
         """Returns a future that is done when the controller has taken this broker in: it may lead then."""
 
+    def election(self) -> "asyncio.Future[None] | None":
+        """Returns a future that is done when a broker that has just died is fenced, and others lead its partitions;
+        None if there is none."""
+
+    def was_live(self, node_id: BrokerId) -> bool:
+        """Returns whether a fenced broker was live a few seconds ago."""
+
     def forward(self, frame: memoryview, context: RequestContext) -> Coroutine[Any, Any, Parts]:
         """Returns a coroutine of the controller's response to a client's request. It raises NotController if this
         broker has become the controller, and another KafkaError if there is no response."""

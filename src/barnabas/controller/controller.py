@@ -8,6 +8,7 @@ they take well under a millisecond for one topic, and about 10 ms for a hundred.
 
 import logging
 import random
+import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
@@ -36,7 +37,14 @@ from barnabas.metadata.image import (
     PartitionImage,
     TopicImage,
 )
-from barnabas.registry.registry import BrokerRegistration, Change, Registry, RegistryUnavailable, SetFenced
+from barnabas.registry.registry import (
+    BrokerRegistration,
+    Change,
+    Registry,
+    RegistryUnavailable,
+    SetFenced,
+    SetPartition,
+)
 from barnabas.types import BrokerId
 
 __all__ = [
@@ -178,8 +186,28 @@ class Controller:
                 return
             dead = self._registry.dead_brokers() if len(self._image.brokers) > 1 else ()
             changes = self._fencing([(node_id, epoch, True) for node_id, epoch in dead])
-            if not changes or self._persist(changes):
+            if not changes or self._persist_and_log(changes, "its process has ended"):
                 return
+
+    def _persist_and_log(self, changes: Sequence[Change], reason: str) -> bool:
+        """Writes changes of brokers and of the leaders that follow, as `_persist`, and logs them."""
+        began, before = time.monotonic(), self._image
+        written = self._persist(changes)
+        if written:
+            took_ms = (time.monotonic() - began) * 1000
+            moved = sum(
+                isinstance(change, SetPartition)
+                and (known := before.partition(change.name, change.partition_index)) is not None
+                and known.leader != change.partition.leader
+                for change in changes
+            )
+            for change in changes:
+                if isinstance(change, SetFenced):
+                    state = f"fenced, because {reason}" if change.fenced else "live"
+                    self._log.info(
+                        "broker %d is %s: %d leaders moved in %.0f ms", change.node_id, state, moved, took_ms
+                    )
+        return written
 
     def _fencing(self, brokers: Iterable[tuple[BrokerId, int, bool]]) -> list[Change]:
         """Returns the changes that fence brokers, or end that, with those of leaders and ISRs that follow. Brokers that
@@ -196,10 +224,20 @@ class Controller:
 
     # -- brokers ----------------------------------------------------------------------------------------------------
 
-    def set_fenced(self, node_id: BrokerId, epoch: int, fenced: bool) -> None:
-        """Fences a broker, which then leads nothing and is in no ISR with others; or ends that. Does nothing if the
-        broker has registered again since."""
-        self._change(lambda: (self._fencing([(node_id, epoch, fenced)]), None))
+    def fence(self, node_id: BrokerId, epoch: int, reason: str) -> None:
+        """Fences a broker, which then leads nothing and is in no ISR with others. Does nothing if the broker has
+        registered again since."""
+        self._set_fenced(node_id, epoch, True, reason)
+
+    def unfence(self, node_id: BrokerId, epoch: int) -> None:
+        """Ends the fencing of a broker, which may lead then. Does nothing if the broker has registered again since."""
+        self._set_fenced(node_id, epoch, False, "")
+
+    def _set_fenced(self, node_id: BrokerId, epoch: int, fenced: bool, reason: str) -> None:
+        self._change(
+            lambda: (self._fencing([(node_id, epoch, fenced)]), None),
+            persist=lambda changes: self._persist_and_log(changes, reason),
+        )
 
     def alter_partitions(
         self, broker_id: BrokerId, broker_epoch: int, requests: Sequence[IsrRequest]
@@ -339,8 +377,14 @@ class Controller:
 
     # -- from decision to registry ----------------------------------------------------------------------------------
 
-    def _change(self, decide: Callable[[], tuple[list[Change], T]], validate_only: bool = False) -> T:
-        """Decides on the current image and writes. Decides again if another broker has written in between."""
+    def _change(
+        self,
+        decide: Callable[[], tuple[list[Change], T]],
+        validate_only: bool = False,
+        persist: Callable[[Sequence[Change]], bool] | None = None,
+    ) -> T:
+        """Decides on the current image and writes. Decides again if another broker has written in between. `persist`
+        is called in the place of `_persist`."""
         for _ in range(_ATTEMPTS):
             if self._controller_epoch is None:
                 raise NotController(f"broker {self._image.controller_id} is the controller")
@@ -348,7 +392,7 @@ class Controller:
             if validate_only or not changes:
                 return results
             try:
-                if self._persist(changes):
+                if (persist or self._persist)(changes):
                     return results
             except RegistryUnavailable as error:
                 self._log.error("a change may or may not have been made: %s", error)

@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 
 __all__ = ["begin_process", "boot_id", "end_process", "is_running", "on_end", "parse_process"]
 
+_PF_EXITING: Final = 0x4
+"""The kernel's flag of a process that is being torn down."""
 _serials: Final = count(1)
 _running: Final[dict[str, list[Callable[[], None]]]] = {}
 """The brokers of this process that have begun and not ended, with what is called at their end."""
@@ -108,13 +110,14 @@ def boot_id() -> str:
 
 def _start_time(pid: int) -> str | None:
     """Returns when the process started, in ticks since the boot; None if there is no such process, or it has ended and
-    only its parent has not taken notice."""
+    only its parent has not taken notice. A process that the kernel is just tearing down counts as ended: it never runs
+    again, and its connections are closed some ten milliseconds before it is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
     fields = text.rpartition(")")[2].split()  # the name before may contain anything
-    return None if fields[0] in "ZX" else fields[19]
+    return None if fields[0] in "ZX" or int(fields[6]) & _PF_EXITING else fields[19]
 
 
 def _exists(pid: int) -> bool:

@@ -1,6 +1,7 @@
 """The duties of the broker that is the controller: metadata pushes, heartbeats of the others, watches of their
 processes."""
 
+from collections.abc import Callable
 from functools import partial
 
 from barnabas.broker.cluster.liveness import Liveness, Watch
@@ -66,21 +67,19 @@ class ControllerDuties:
         """Fences the brokers that have not been heard of for broker.session.timeout.ms. Called periodically."""
         broker = self._broker
         others = [each for node_id, each in broker.image.brokers.items() if node_id != broker.node_id]
+        timeout_ms = broker.config.broker_session_timeout_ms
+        reason = f"nothing was heard of it for {timeout_ms} ms"
         for suspected in self._heartbeats.suspected(others, broker.clock.monotonic()):
-            broker.log.warning(
-                "broker %d is fenced: nothing was heard of it for %d ms",
-                suspected.node_id,
-                broker.config.broker_session_timeout_ms,
-            )
-            run_handler(broker.loop, self._set_fenced(suspected.node_id, suspected.epoch, True))
+            run_handler(broker.loop, self._fence(suspected.node_id, suspected.epoch, reason))
 
-    async def _set_fenced(self, node_id: BrokerId, epoch: int, fenced: bool) -> None:
+    async def _fence(self, node_id: BrokerId, epoch: int, reason: str) -> None:
+        await self._try(lambda controller: controller.fence(node_id, epoch, reason))
+
+    async def _try(self, action: Callable[[Controller], None]) -> None:
         try:
-            await self._broker.controller.call(
-                lambda controller: controller.set_fenced(node_id, epoch, fenced), until_known=False
-            )
+            await self._broker.controller.call(action, until_known=False)
         except KafkaError as error:
-            self._broker.log.warning("broker %d: %s", node_id, error)  # the next heartbeat or check tries again
+            self._broker.log.warning("%s", error)  # the next heartbeat or check tries again
 
     async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
         """Answers a heartbeat. A live broker is no longer fenced afterwards; one that wants to stop is.
@@ -97,7 +96,10 @@ class ControllerDuties:
             raise StaleBrokerEpoch(f"broker {node_id} is not registered in epoch {epoch}")
         self._heartbeats.heard(node_id, epoch, broker.clock.monotonic())
         if known.fenced != request.want_shut_down:
-            await self._set_fenced(node_id, epoch, request.want_shut_down)
+            if request.want_shut_down:
+                await self._fence(node_id, epoch, "it stops")
+            else:
+                await self._try(lambda controller: controller.unfence(node_id, epoch))
             known = broker.image.brokers.get(node_id, known)
         return BrokerHeartbeatResponse(
             is_caught_up=True, is_fenced=known.fenced, should_shut_down=known.fenced and request.want_shut_down

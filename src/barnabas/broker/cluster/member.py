@@ -34,6 +34,7 @@ from barnabas.protocol.peer_messages.create_missing_topics import (
     CreateMissingTopicsResponse,
 )
 from barnabas.protocol.peer_messages.push_metadata import PushMetadataRequest
+from barnabas.registry.processes import is_running
 from barnabas.types import BrokerId
 from barnabas.version import __version__
 
@@ -44,6 +45,10 @@ QUICK_S: Final = 0.05
 broker.heartbeat.interval.ms."""
 CONTROLLER_CHECK_S: Final = 0.5
 """The interval at which the controller looks for brokers whose session has timed out."""
+ELECTION_MAX_S: Final = 1.0
+"""The longest wait for the leaders that follow a dead broker."""
+SHOWN_S: Final = 5.0
+"""The time for which clients are still told the address of a broker that was fenced."""
 LEAVE_MAX_S: Final = 5.0
 """A controlled shutdown that takes longer is given up: the others notice that the process has ended."""
 
@@ -73,6 +78,7 @@ class ClusterMember:
         self._listener = InterBrokerListener(broker, secret, self._identity, log=broker.log, in_thread=in_thread)
         quick = ConnectionSettings(backoff_s=0.02, backoff_max_s=0.5)
         self.peers = PeerConnections(self._address_of, self._identity, secret, broker.failures, settings or quick)
+        self.peers.on_peer_lost = self._peer_lost
         self._forwarder = Forwarder(self.peers, broker.node_id, lambda: broker.image.controller_id)
         self.isr_changes = IsrChangeSender(broker, self.peers)
         self.duties: ControllerDuties | None = None
@@ -87,6 +93,13 @@ class ClusterMember:
         self._in_heartbeat = False
         self._is_leaving = False
         self._is_closed = False
+        self._dying: dict[BrokerId, int] = {}
+        """The brokers whose process has ended, with the epoch of their registration, while others are not elected yet
+        in their place."""
+        self._elected: asyncio.Future[None] | None = None
+        self._live: set[BrokerId] = set()
+        """The brokers that were not fenced in the image before."""
+        self._shown_until: dict[BrokerId, float] = {}
         self._joined: asyncio.Future[None] = broker.loop.create_future()
 
     @property
@@ -115,6 +128,7 @@ class ClusterMember:
     def start(self) -> None:
         """Begins the heartbeats. Called when the broker is registered and has its image."""
         self._receiver = UpdateReceiver(self._broker.image)
+        self._live = {node_id for node_id, each in self._broker.image.brokers.items() if not each.fenced}
         self._fetchers = ReplicaFetcherManager(self._broker)
         self._controller_changed()
         self._note_if_joined()  # the only broker of its cluster is taken in while it starts
@@ -154,6 +168,7 @@ class ClusterMember:
         self._is_closed = True
         for timer in self._timers.values():
             timer.cancel()
+        self._end_election()
         if self._controller_watch is not None:
             self._controller_watch[2]()
         if self.duties is not None:
@@ -241,6 +256,8 @@ class ClusterMember:
             receiver.controller_epoch = max(receiver.controller_epoch, change.image.controller_epoch)
         if change.brokers:
             self.peers.addresses_changed()
+            self._follow_election()
+            self._note_fenced(change)
         if self._fetchers is not None:
             self._fetchers.image_changed(change.image, change.topics)
         self._controller_changed()
@@ -277,6 +294,57 @@ class ClusterMember:
     def _controller_exited(self) -> None:
         self._broker.log.info("the process of the controller has ended")
         self._broker.controller.check()
+
+    # --- brokers that die -------------------------------------------------------------------------------------------
+
+    def _peer_lost(self, node_id: int) -> None:
+        """Has a dead broker fenced at once. The kernel closes the connections of a process before it is gone."""
+        broker = self._broker.image.brokers.get(BrokerId(node_id))
+        if broker is None or broker.fenced or self._is_closed or is_running(broker.process):
+            return
+        if broker.node_id not in self._dying:
+            self._dying[broker.node_id] = broker.epoch
+            self._in(ELECTION_MAX_S, "election", self._end_election)
+            if self.duties is not None or broker.node_id == self._broker.image.controller_id:
+                self._broker.controller.check()
+
+    def election(self) -> "asyncio.Future[None] | None":
+        """Returns a future that is done when a broker that has just died is fenced, and others lead its partitions;
+        None if there is none. Clients ask for the new leaders as soon as their connection ends, and many do not ask
+        again before a second has passed."""
+        if not self._dying:
+            return None
+        if self._elected is None:
+            self._elected = self._broker.loop.create_future()
+        return self._elected
+
+    def was_live(self, node_id: BrokerId) -> bool:
+        """Returns whether a fenced broker was live a few seconds ago. Clients are still told its address: it is usually
+        back soon, and a client that sees a broker leave may lose a second over tearing down what it had for it."""
+        return self._broker.loop.time() < self._shown_until.get(node_id, 0.0)
+
+    def _note_fenced(self, change: MetadataChange) -> None:
+        for node_id in change.brokers:
+            broker = change.image.brokers.get(node_id)
+            if broker is None or not broker.fenced:
+                self._live.add(node_id)
+            elif node_id in self._live:
+                self._live.discard(node_id)
+                self._shown_until[node_id] = self._broker.loop.time() + SHOWN_S
+
+    def _end_election(self) -> None:
+        self._dying.clear()
+        elected, self._elected = self._elected, None
+        if elected is not None:
+            elected.set_result(None)
+
+    def _follow_election(self) -> None:
+        brokers = self._broker.image.brokers
+        for node_id, epoch in tuple(self._dying.items()):
+            if node_id not in brokers or brokers[node_id].epoch != epoch or brokers[node_id].fenced:
+                del self._dying[node_id]
+        if not self._dying:
+            self._end_election()
 
     # --- periodic ---------------------------------------------------------------------------------------------------
 

@@ -122,6 +122,8 @@ class PeerConnections:
         )
         self._client = _PeerClient(self._connections)
         self._driver = AioDriver(self._client, name="connections to other brokers")
+        self.on_peer_lost: Callable[[int], None] | None = None
+        """Called with the node id of a peer when a connection that was in use has ended."""
         self._epochs: dict[tuple[int, int], tuple[int, int]] = {}
         """The epochs of the peer and of this broker for which a connection was made, by node id and role."""
 
@@ -197,13 +199,16 @@ class PeerConnections:
         return node is not None and node.ready
 
     def _on_lost(self, node: NodeConnection, error: Error) -> None:
-        """Reports a peer that does not fit, or does not know the secret: it will not get better by itself."""
+        """Reports a peer that does not fit, or does not know the secret: it will not get better by itself. Tells of the
+        end of a connection that was in use, because the process of the peer may have ended."""
         attempt = error.attempts[-1] if error.attempts else None
         if attempt is not None and attempt.stage in ("sasl", "introduction"):
             self._failures.warn(
                 f"connections to broker {node.node_id}",
                 f"broker {node.node_id} at {attempt.address} cannot be used: {attempt.error}",
             )
+        elif attempt is not None and attempt.stage == "request" and self.on_peer_lost is not None:
+            self.on_peer_lost(node.node_id)
 
     def close(self) -> None:
         """Closes the connections, and fails what waits for responses with ClientClosed."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from uuid import UUID
 
+from barnabas.broker.connections.advertised_addresses import NamedBroker
 from barnabas.broker.requests.late_responses import respond_later, run_handler
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import LazySequence, response_head
@@ -34,6 +35,7 @@ from barnabas.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from barnabas.protocol.primitives import put_count, put_text
+from barnabas.types import BrokerId
 
 LOOKUP_BY_ID_FROM = 12
 NOT_ASKED = -(2**31)
@@ -55,6 +57,9 @@ def handle_frame(
             if isinstance(failed, asyncio.Future):
                 return respond_later(broker, context, failed, respond, alone=True)
             return respond(failed)
+    elected = broker.cluster.election() if broker.cluster is not None else None
+    if elected is not None:
+        return respond_later(broker, context, elected, lambda _: _response(broker, request, context, {}), alone=True)
     return _response(broker, request, context, {})
 
 
@@ -78,7 +83,7 @@ def _response(
     out = response_head(context)
     if version >= 3:
         out += b"\0\0\0\0"
-    brokers = broker.advertised_brokers(context.connection)
+    brokers = _brokers(broker, context)
     put_count(out, len(brokers), flexible)
     for node_id, host, port, rack in brokers:
         node = MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
@@ -97,6 +102,18 @@ def _response(
     if flexible:
         end += b"\0"
     return broker.sliced_responses.write(context, out, _write(out, topics, end))
+
+
+def _brokers(broker: BrokerServices, context: RequestContext) -> list[NamedBroker]:
+    cluster = broker.cluster
+    if cluster is None:
+        return broker.advertised_brokers(context.connection)
+    known = broker.image.brokers
+    return [
+        each
+        for each in broker.advertised_brokers(context.connection, include_fenced=True)
+        if not known[BrokerId(each[0])].fenced or cluster.was_live(BrokerId(each[0]))
+    ]
 
 
 def _write(out: bytearray, topics: Iterable[bytes], end: bytes) -> Slices[None]:
