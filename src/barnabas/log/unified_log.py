@@ -278,10 +278,6 @@ class UnifiedLog:
         """
         return self.producers.begin_verification(sender, starts_at_zero=starts_at_zero, now_ms=self.clock.wall_ms())
 
-    def holds_verification(self, producer_id: ProducerId, guard: VerificationGuard) -> bool:
-        """Returns whether the guard still admits records: no end marker has come since the coordinator was asked."""
-        return self.producers.guards.holds(producer_id, guard)
-
     def refuse_verification(self, producer_id: ProducerId, guard: VerificationGuard) -> None:
         """Removes a guard because the transaction coordinator has refused the transaction for good."""
         self.producers.guards.refuse(producer_id, guard)

@@ -150,43 +150,6 @@ class TestTheGuard:
         rig.coordinator.last.grant()
         assert other.offsets == [1]
 
-    def test_the_marker_of_the_transaction_before_makes_it_ask_again(self, rig: ProduceRig) -> None:
-        """From version 12 on a producer begins the next transaction while markers are on their way to other brokers."""
-        sent = rig.send({0: rig.batch(0, epoch=1), 1: rig.batch(0, epoch=1)}, 12)
-        first = rig.coordinator.last
-        assert rig.end(epoch=1) is None
-        first.grant()
-        assert sent.waits
-        assert rig.coordinator.last is not first
-        assert rig.coordinator.last.partitions == [TopicPartition("t", 0)], "the other one has its guard"
-        rig.coordinator.last.grant()
-        assert sent.errors == ["", ""]
-        assert sent.offsets == [1, 0]
-
-    @pytest.mark.parametrize("at_once", [True, False])
-    def test_a_transaction_that_has_ended_is_refused_when_it_is_asked_for_again(
-        self, rig: ProduceRig, at_once: bool
-    ) -> None:
-        sent = rig.send(rig.batch(0, epoch=1), 12)
-        assert rig.end(epoch=1) is None
-        first = rig.coordinator.last
-        if at_once:
-            rig.coordinator.at_once = InvalidProducerEpoch("over")
-        first.grant()
-        if not at_once:
-            rig.coordinator.last.refuse(InvalidProducerEpoch("over"))
-        assert sent.errors == ["InvalidProducerEpoch"]
-        assert rig.log().log_end_offset == 1
-
-    def test_markers_that_come_again_and_again_are_an_error_in_the_end(self, rig: ProduceRig) -> None:
-        sent = rig.send(rig.batch(0, epoch=1), 12)
-        for _ in range(4):
-            assert sent.waits
-            assert rig.end(epoch=1) is None
-            rig.coordinator.last.grant()
-        assert sent.errors == ["InvalidTxnState"]
-        assert len(rig.coordinator.asks) == 4
-
     def test_a_marker_of_another_producer_takes_nothing_away(self, rig: ProduceRig) -> None:
         sent = rig.send(rig.batch(0))
         rig.end(producer_id=8)

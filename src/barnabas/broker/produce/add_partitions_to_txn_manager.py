@@ -3,7 +3,7 @@
 from __future__ import annotations  # annotations of nested functions would be evaluated at every call
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from barnabas.errors import InvalidTxnState, KafkaError, TransactionAbortable
 from barnabas.log.producers.verification_guards import Sender, VerificationGuard
@@ -12,9 +12,6 @@ from barnabas.replication.partition import Partition
 from barnabas.types import ProducerId, TopicPartition
 
 __all__ = ["AddPartitionsToTxnManager", "ClientSupport", "VerificationResults"]
-
-REPEATS_MAX: Final = 3
-"""How often a partition is asked for again whose guard was taken by an end marker while the coordinator answered."""
 
 VerificationResults = dict[TopicPartition, VerificationGuard | KafkaError]
 """The guard that each partition's append needs, or why the append is refused. A partition without an entry needs no
@@ -67,16 +64,6 @@ class AddPartitionsToTxnManager:
 
         Returns the results if they are there at once. Returns None if `reply` gets them later.
         """
-        return self._verify(transactional_id, batches, support, reply, REPEATS_MAX)
-
-    def _verify(
-        self,
-        transactional_id: str,
-        batches: Mapping[Partition, Sender],
-        support: ClientSupport,
-        reply: Callable[[VerificationResults], None],
-        repeats: int,
-    ) -> VerificationResults | None:
         results: VerificationResults = {}
         guards: dict[TopicPartition, VerificationGuard] = {}
         logs: dict[TopicPartition, UnifiedLog] = {}
@@ -98,32 +85,18 @@ class AddPartitionsToTxnManager:
         is_returning = True
         immediate: VerificationResults | None = None
 
-        def finish(again: VerificationResults) -> None:
-            nonlocal immediate
-            results.update(again)
-            if is_returning:
-                immediate = results
-            else:
-                reply(results)
-
         def on_outcomes(outcomes: Mapping[TopicPartition, KafkaError | None]) -> None:
+            nonlocal immediate
             for topic_partition, guard in guards.items():
                 error = outcomes.get(topic_partition)
                 results[topic_partition] = guard if error is None else _for_client(error, support)
                 if error is not None and not error.retriable:
                     # A guard that stays for a retried batch would refuse the batches of the next transaction.
                     logs[topic_partition].refuse_verification(producer_id, guard)
-            # The end marker of the transaction before may have come meanwhile, and has taken the guard.
-            overtaken = {
-                partition: sender
-                for partition, sender in batches.items()
-                if isinstance(admitted := results.get(partition.topic_partition), VerificationGuard)
-                and not partition.log.holds_verification(producer_id, admitted)
-            }
-            if not overtaken or not support.adds_partitions or not repeats:
-                finish({})
-            elif (again := self._verify(transactional_id, overtaken, support, finish, repeats - 1)) is not None:
-                finish(again)
+            if is_returning:
+                immediate = results
+            else:
+                reply(results)
 
         self._coordinators.verify_or_add(
             transactional_id,
