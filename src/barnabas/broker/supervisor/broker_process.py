@@ -2,14 +2,39 @@
 
 import json
 from collections.abc import Callable, Collection
+from importlib import import_module
+from typing import Final
 from uuid import UUID
 
+from barnabas.broker.handlers import HANDLER_MODULES
 from barnabas.broker.process.serving import run
 from barnabas.broker.supervisor.supervisor import USAGE_ERROR, Facts
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import UsageError
 
-__all__ = ["BrokerProcess"]
+__all__ = ["BrokerProcess", "preload"]
+
+_SHARED: Final = (
+    "barnabas.broker.cluster.member",
+    "barnabas.broker.handlers.peers.api_versions",
+    "barnabas.broker.handlers.peers.fetch",
+    "encodings.idna",  # by the first name or address that is looked up
+    *(
+        HANDLER_MODULES[name]
+        for name in (
+            *("sasl_handshake", "sasl_authenticate", "peer_hello", "push_metadata", "broker_heartbeat", "envelope"),
+            *("alter_partition", "create_missing_topics", "create_topics", "api_versions", "metadata"),
+            *("produce", "fetch", "list_offsets", "find_coordinator", "init_producer_id"),
+        )
+    ),
+)
+"""The modules that every broker of a cluster imports by the time of its first records."""
+
+
+def preload() -> None:
+    """Imports once, before the brokers are forked, what each of them would import by itself."""
+    for name in _SHARED:
+        import_module(name)
 
 
 class BrokerProcess:

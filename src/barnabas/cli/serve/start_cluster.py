@@ -10,7 +10,7 @@ from typing import Any
 
 from barnabas.broker.process.resource_limits import settle_collector
 from barnabas.broker.process.serving import write_ready_file
-from barnabas.broker.supervisor.broker_process import BrokerProcess
+from barnabas.broker.supervisor.broker_process import BrokerProcess, preload
 from barnabas.broker.supervisor.cluster_plan import check_directories, cluster_defaults, plan_brokers, registry_file
 from barnabas.broker.supervisor.supervisor import Supervisor
 from barnabas.cli.serve.start_broker import (
@@ -61,6 +61,7 @@ def run_cluster(options: ServeOptions, count: int, racks: Sequence[str]) -> int:
     brokers = [BrokerProcess(config, lambda: start_logging(options.log_level), lost) for config in configs]
     supervisor = Supervisor(brokers, tell_ready)
     start_logging(options.log_level, supervisor.log_stream)
+    preload()
     settle_collector()  # a collection in a child would copy each page that it shares
     try:
         return supervisor.run()
