@@ -1,19 +1,22 @@
-"""Runs a Supervisor over processes that stand for brokers: `python fake_brokers.py DIRECTORY BEHAVIOUR...`.
+"""Runs a Supervisor over processes that stand for brokers: `python fake_brokers.py OPTIONS BEHAVIOUR...`.
 
-Each argument is the behaviour of one broker, a function of `FakeBroker`. The tests start this in a process of its own,
-because a supervisor forks and handles signals.
+`OPTIONS` are those of `main` in JSON, each further argument is the behaviour of one broker, a function of `FakeBroker`.
+The tests start this in a process of its own, because a supervisor forks and handles signals.
 """
 
+import errno
 import json
 import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import NoReturn
 
 from barnabas.broker.supervisor.supervisor import Facts, Supervisor
+from barnabas.clock import SYSTEM_CLOCK
 from barnabas.errors import UsageError
 
 ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -91,6 +94,13 @@ class FakeBroker:
         while True:
             signal.pause()
 
+    def lingers(self) -> int:
+        """Is told to end, and ends at SIGUSR1."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR1,))
+        code = self.serves()
+        signal.sigwait((signal.SIGUSR1,))
+        return code
+
     def floods(self) -> int:
         """Writes as many lines as its argument says."""
         print(json.dumps({"event": "ready", "number": self._number, "pid": os.getpid()}), flush=True)
@@ -100,13 +110,28 @@ class FakeBroker:
         return 0
 
 
-def main(directory: str, stop_timeout_s: str, *behaviours: str) -> NoReturn:
+class StandingClock:
+    def monotonic(self) -> float:
+        return 0.0
+
+    def wall_ms(self) -> int:
+        return 0
+
+
+def main(
+    behaviours: Sequence[str], directory: str, stop_timeout_s: float, time_stands: bool = False, forks_fail: int = 0
+) -> NoReturn:
+    """Forks fail that often, each after one that does not."""
+
     def tell_ready(facts: Sequence[Facts]) -> None:
         supervisor.say(json.dumps([dict(each) for each in facts]))
 
     brokers = [FakeBroker(number, behaviour, Path(directory)) for number, behaviour in enumerate(behaviours, start=1)]
-    supervisor = Supervisor(brokers, tell_ready, stop_timeout_s=float(stop_timeout_s))
+    clock = StandingClock() if time_stands else SYSTEM_CLOCK
+    supervisor = Supervisor(brokers, tell_ready, clock=clock, stop_timeout_s=stop_timeout_s)
     logging.basicConfig(level="INFO", stream=supervisor.log_stream, format="%(message)s")
+    if forks_fail:
+        os.fork = failing(os.fork, forks_fail)
     try:
         sys.exit(supervisor.run())
     except UsageError as error:
@@ -114,5 +139,17 @@ def main(directory: str, stop_timeout_s: str, *behaviours: str) -> NoReturn:
         sys.exit(2)
 
 
+def failing(fork: Callable[[], int], times: int) -> Callable[[], int]:
+    calls = count(1)
+
+    def fork_or_fail() -> int:
+        call = next(calls)
+        if call % 2 == 0 and call <= 2 * times:
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return fork()
+
+    return fork_or_fail
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[2:], **json.loads(sys.argv[1]))

@@ -20,10 +20,11 @@ from broker.supervisor import fake_brokers
 class Supervised:
     """A supervisor in a process and process group of its own."""
 
-    def __init__(self, directory: Path, behaviours: tuple[str, ...], stop_timeout_s: float) -> None:
+    def __init__(self, directory: Path, behaviours: tuple[str, ...], options: dict[str, Any]) -> None:
         self._directory = directory
+        given = json.dumps({"directory": str(directory), "stop_timeout_s": 60.0, **options})
         self.process = subprocess.Popen(
-            [sys.executable, fake_brokers.__file__, str(directory), str(stop_timeout_s), *behaviours],
+            [sys.executable, fake_brokers.__file__, given, *behaviours],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -70,8 +71,8 @@ Supervise = Callable[..., Supervised]
 def supervise(tmp_path: Path) -> Iterator[Supervise]:
     running: list[Supervised] = []
 
-    def start(*behaviours: str, stop_timeout_s: float = 60.0) -> Supervised:
-        running.append(Supervised(tmp_path, behaviours, stop_timeout_s))
+    def start(*behaviours: str, **options: Any) -> Supervised:
+        running.append(Supervised(tmp_path, behaviours, options))
         return running[-1]
 
     yield start
@@ -190,13 +191,35 @@ def test_a_process_that_does_not_end_is_killed(supervise: Supervise) -> None:
 def test_the_second_ctrl_c_kills(supervise: Supervise) -> None:
     supervisor = supervise("stays", "serves")
     supervisor.ready()
-    supervisor.process.send_signal(signal.SIGINT)
-    supervisor.log_until("SIGINT: stopping")
-    supervisor.process.send_signal(signal.SIGTERM)  # no second Ctrl-C
-    code, _, errors = supervisor.end(signal.SIGINT)
+    supervisor.process.send_signal(signal.SIGTERM)
+    supervisor.log_until("SIGTERM: stopping")
+    while supervisor.process.poll() is None:
+        supervisor.process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            supervisor.process.wait(0.1)
+    code, _, errors = supervisor.end()
     assert code == 1
-    assert "broker 1" in errors
-    assert "has not ended before the second Ctrl-C: killing it" in errors
+    assert re.search(r"broker 1 \(pid \d+\) has not ended before the second Ctrl-C: killing it", errors)
+
+
+def test_one_ctrl_c_may_arrive_several_times(supervise: Supervise) -> None:
+    supervisor = supervise("lingers", time_stands=True)
+    (pid,) = supervisor.ready()
+    for _ in range(3):
+        supervisor.process.send_signal(signal.SIGINT)
+    supervisor.log_until("SIGINT: stopping")
+    supervisor.process.send_signal(signal.SIGINT)
+    os.kill(pid, signal.SIGUSR1)
+    code, _, errors = supervisor.end()
+    assert (code, errors) == (0, "")
+
+
+def test_a_failed_fork_is_tried_again(supervise: Supervise) -> None:
+    supervisor = supervise("serves", "serves", forks_fail=1)
+    supervisor.log_until("^broker 2 cannot be started .*: starting it again in 0.1 s$")
+    assert len(supervisor.ready()) == 2
+    assert len(os.listdir(f"/proc/{supervisor.process.pid}/fd")) == 3 + 2 + 2 + 2 * 2
+    assert supervisor.end(signal.SIGTERM)[0] == 0
 
 
 def test_a_signal_between_two_starts_ends_the_supervisor(supervise: Supervise) -> None:

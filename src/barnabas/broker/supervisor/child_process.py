@@ -77,6 +77,7 @@ class Nursery:
                 os.close(writer)
             for descriptor in foreign:
                 os.close(descriptor)
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # none is for that thread
             threading.Thread(target=self._end_with_parent, name="barnabas-lifeline", daemon=True).start()
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             code = run()

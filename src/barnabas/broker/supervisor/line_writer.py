@@ -5,7 +5,6 @@ until the descriptor takes them. What is kept is bounded: a process whose lines 
 as it would without a supervisor, and the other processes do not.
 """
 
-import contextlib
 import os
 import select
 from collections import deque
@@ -108,6 +107,5 @@ class LineWriter:
         """Writes what is left, unless the descriptor takes nothing for as long as the timeout."""
         poll = select.poll()
         poll.register(self.descriptor, select.POLLOUT)
-        with contextlib.suppress(InterruptedError):
-            while self.has_lines() and poll.poll(timeout_s * 1000):
-                self.write()
+        while self.has_lines() and poll.poll(timeout_s * 1000):
+            self.write()

@@ -26,6 +26,8 @@ __all__ = ["USAGE_ERROR", "Facts", "LogStream", "Supervised", "Supervisor"]
 USAGE_ERROR: Final = 2
 """The exit code of a process that only the operator can help."""
 _STOP_TIMEOUT_S: Final = 30.0
+_ONE_INTERRUPT_S: Final = 0.5
+"""The time in which further SIGINTs are the same Ctrl-C: programs between the terminal and this one repeat it."""
 _OUTPUT_TIMEOUT_S: Final = 2.0
 _READ_BYTES: Final = 64 * 1024
 _EVENT: Final = b'{"event": '
@@ -91,7 +93,7 @@ class Supervisor:
             LineWriter(2, [self._stderr, *(child.stderr for child in self._children)]),
         )
         self._signals: list[int] = []
-        self._interrupts = 0
+        self._interrupted_at: float | None = None
         self._told_ready = False
         self._is_stopping = False
         self._kill_at: float | None = None
@@ -199,10 +201,14 @@ class Supervisor:
         """Stops at the first signal. The second Ctrl-C kills: others are repeated by whatever manages the process."""
         while self._signals:
             number = self._signals.pop(0)
-            self._interrupts += number == signal.SIGINT
+            now = self._clock.monotonic()
             if not self._is_stopping:
                 self._stop(f"{signal.Signals(number).name}: stopping")
-            elif self._interrupts == 2:
+            if number != signal.SIGINT:
+                continue
+            if self._interrupted_at is None:
+                self._interrupted_at = now
+            elif now - self._interrupted_at >= _ONE_INTERRUPT_S:
                 self._kill("has not ended before the second Ctrl-C")
 
     def _stop(self, reason: str) -> None:
@@ -248,18 +254,21 @@ class Supervisor:
         _log.warning("%s: starting it again in %g s", event, pause_s)
 
     def _reap(self) -> None:
+        running = {child.process.pid: child for child in self._children if child.process is not None}
         ended = []
-        for child in self._children:
-            if child.process is not None:
-                pid, status = os.waitpid(child.process.pid, os.WNOHANG)
-                if pid:
-                    ended.append((child, child.process.pid, os.waitstatus_to_exitcode(status)))
+        while running:  # others may be adopted: this process may be the first one of a container
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                break
+            child = running.pop(pid, None)
+            if child is not None:
+                child.process, child.ready = None, None
+                ended.append((child, pid, os.waitstatus_to_exitcode(status)))
         # Ctrl-C reaches the children, too. It has reached this process before one of them could end from it.
         self._obey_signals()
         for child, pid, code in ended:
             for descriptor in list(child.open):
                 self._read_to_end(child, descriptor)
-            child.process, child.ready = None, None
             self._note_end(child, pid, code)
 
     def _note_end(self, child: _Child, pid: int, code: int) -> None:
@@ -313,14 +322,19 @@ class Supervisor:
             return False
         if facts["event"] == "usage-error":
             child.complaint = str(facts["message"])
-        elif facts["event"] == "ready" and child.process is not None:
-            _log.info("%s (pid %d) is ready", child.work.name, child.process.pid)
-            child.ready = facts
-            child.work.note_ready(facts)
-            self._tell_if_ready()
+        elif facts["event"] == "ready":
+            self._note_ready(child, facts)
         else:
             return False
         return True
+
+    def _note_ready(self, child: _Child, facts: Facts) -> None:
+        if child.process is None:  # it has died since
+            return
+        _log.info("%s (pid %d) is ready", child.work.name, child.process.pid)
+        child.ready = facts
+        child.work.note_ready(facts)
+        self._tell_if_ready()
 
     def _tell_if_ready(self) -> None:
         facts = [child.ready for child in self._children if child.ready is not None]
