@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas import Admin
+from barnabas import Admin, Producer
 from cli.conftest import run_barnabas
 
 Serve = Callable[..., "subprocess.Popen[str]"]
@@ -53,6 +54,12 @@ def ready_addresses(process: "subprocess.Popen[str]") -> list[str]:
     return found[1].split(", ")
 
 
+def broker_pids(process: "subprocess.Popen[str]") -> dict[int, int]:
+    """Returns the process id of each of three brokers, from the log of their start."""
+    found = [log_until(process, r"broker (\d) \(pid (\d+)\) is ready") for _ in range(3)]
+    return {int(each[1]): int(each[2]) for each in found}
+
+
 def log_until(process: "subprocess.Popen[str]", pattern: str) -> "re.Match[str]":
     assert process.stderr is not None
     for line in process.stderr:
@@ -88,15 +95,35 @@ def test_programs_read_that_the_cluster_is_ready(serve: Serve, tmp_path: Path) -
     assert len(facts["addresses"]) == 2
 
 
+def test_when_it_is_ready_a_record_is_on_three_brokers(serve: Serve, tmp_path: Path) -> None:
+    addresses = ready_addresses(serve("--brokers", "3", "--data-dir", str(tmp_path)))
+    with Producer(bootstrap_servers=addresses[0], acks="all") as producer:
+        producer.send("made-by-itself", b"1").result(timeout=30)
+    with Admin(bootstrap_servers=addresses[2]) as admin:
+        partition = admin.describe_topics(["made-by-itself"])["made-by-itself"].partitions[0]
+    assert sorted(partition.in_sync_replicas) == [1, 2, 3]
+
+
 def test_a_broker_that_was_killed_comes_back_where_it_was(serve: Serve, tmp_path: Path) -> None:
-    process = serve("--brokers", "1", "--data-dir", str(tmp_path))
-    pid = int(log_until(process, r"broker 1 \(pid (\d+)\) is ready")[1])
-    (address,) = ready_addresses(process)
-    os.kill(pid, signal.SIGKILL)
-    log_until(process, rf"broker 1 \(pid {pid}\) died with signal 9: starting it again in 0.1 s")
-    log_until(process, "broker 1 .* is ready")
-    with Admin(bootstrap_servers=address) as admin:
-        assert admin.describe_cluster().brokers.keys() == {1}
+    process = serve("--brokers", "3", "--data-dir", str(tmp_path))
+    addresses = ready_addresses(process)
+    pids = broker_pids(process)
+    os.kill(pids[2], signal.SIGKILL)
+    log_until(process, rf"broker 2 \(pid {pids[2]}\) died with signal 9: starting it again in 0.1 s")
+    log_until(process, "broker 2 .* is ready")
+    with Admin(bootstrap_servers=addresses[0]) as admin:
+        brokers = admin.describe_cluster().brokers
+    assert [f"{brokers[number].host}:{brokers[number].port}" for number in (1, 2, 3)] == addresses
+
+
+def test_a_killed_supervisor_takes_brokers_along(serve: Serve, tmp_path: Path) -> None:
+    process = serve("--brokers", "3", "--data-dir", str(tmp_path))
+    ready_addresses(process)
+    descriptors = [os.pidfd_open(pid) for pid in broker_pids(process).values()]
+    process.kill()
+    for descriptor in descriptors:
+        assert select.select([descriptor], [], [], 60)[0]
+        os.close(descriptor)
 
 
 def test_a_busy_port_ends_all_with_one_line(tmp_path: Path) -> None:
