@@ -109,7 +109,8 @@ class _FetchedPartition:
         self.number = 0
         """The number of the request that named it last. Responses to earlier requests are about another fetch."""
         self.is_answered = False
-        """Whether the leader has sent records for the fetch. It sends no more before the partition is named again."""
+        """Whether the leader has sent records or an error for the fetch. It sends no more before the partition is named
+        again."""
         self.failures = 0
         """The number of errors in a row."""
         self.backoff_until = 0.0
@@ -413,7 +414,8 @@ class ReplicaFetcher:
                 if state is None or state.number > request.number:
                     continue  # the partition's fetch is another one meanwhile
                 self._changed[state] = None
-                state.is_answered = data.records is not None or data.diverging_epoch is not None
+                if data.records is not None or data.error_code or data.diverging_epoch is not None:
+                    state.is_answered = True
                 try:
                     for _ in self._apply_data(state, data):
                         yield
