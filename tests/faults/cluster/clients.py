@@ -157,6 +157,7 @@ class Writer(Client):
         if self._pending and self.promised:
             self.failures.append(f"{self.name}: {self._pending} records are not acknowledged")
         self._close()
+        del self._send, self._flush, self._close  # librdkafka's producer lives on as long as anybody knows it
 
 
 class ConfluentWriter(Writer):

@@ -90,6 +90,7 @@ class Round:
 
     def _settings(self) -> dict[str, str]:
         settings = {
+            "auto.create.topics.enable": "false",
             "default.replication.factor": str(self._replicas),
             "min.insync.replicas": str(min(MIN_IN_SYNC, self._replicas)),
             "offsets.topic.replication.factor": str(self._replicas),
