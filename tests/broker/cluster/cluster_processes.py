@@ -1,0 +1,133 @@
+"""Three brokers as processes on one registry, each of which a test can kill and start again."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import barnabas
+from barnabas.client.admin.topics import NewTopic
+from barnabas.connection.cluster import PartitionView
+from barnabas.coordinator.partitioning import partition_for
+from barnabas.errors import BarnabasError
+from barnabas.metadata.image import CONSUMER_OFFSETS, TRANSACTION_STATE
+from bench.attached import attached
+
+__all__ = ["ClusterProcesses"]
+
+READY_S = 60.0
+SETTINGS = {
+    "default.replication.factor": 3,
+    "min.insync.replicas": 2,
+    "offsets.topic.replication.factor": 3,
+    "offsets.topic.num.partitions": 3,
+    "transaction.state.log.replication.factor": 3,
+    "transaction.state.log.min.isr": 2,
+    "transaction.state.log.num.partitions": 3,
+    "group.initial.rebalance.delay.ms": 0,
+}
+QUICK = {"reconnect_backoff_ms": 10, "reconnect_backoff_max_ms": 100, "retry_backoff_ms": 10}
+
+
+class ClusterProcesses:
+    """Brokers 1 to 3. A broker that is started again keeps its port."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._addresses: dict[int, str] = {}
+        for node_id in (1, 2, 3):
+            self._start(node_id)
+        self.wait_for(lambda: all(self._is_ready(node_id) for node_id in (1, 2, 3)), "ready brokers")
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(self._addresses.values())
+
+    def output(self, node_id: int) -> str:
+        return (self._root / f"{node_id}.log").read_text(errors="replace")
+
+    def _start(self, node_id: int) -> None:
+        ready = self._root / f"{node_id}.ready"
+        ready.unlink(missing_ok=True)
+        command = [
+            *(sys.executable, "-m", "barnabas", "serve", "--node-id", str(node_id)),
+            *("--registry", str(self._root / "registry.db"), "--data-dir", str(self._root / f"broker-{node_id}")),
+            *("--listen", self._addresses.get(node_id, "127.0.0.1:0"), "--ready-file", str(ready)),
+        ]
+        for name, value in SETTINGS.items():
+            command += ["--set", f"{name}={value}"]
+        with (self._root / f"{node_id}.log").open("ab") as out:
+            self._processes[node_id] = subprocess.Popen(
+                attached(command),
+                env={name: value for name, value in os.environ.items() if not name.startswith("BARNABAS_")},
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
+
+    def _is_ready(self, node_id: int) -> bool:
+        process = self._processes[node_id]
+        assert process.poll() is None, self.output(node_id)[-2000:]
+        ready = self._root / f"{node_id}.ready"
+        text = ready.read_text().strip() if ready.exists() else ""
+        if text:
+            self._addresses[node_id] = text
+        return bool(text)
+
+    def wait_for(self, condition: Callable[[], object], what: str) -> None:
+        deadline = time.monotonic() + READY_S
+        while not condition():
+            assert time.monotonic() < deadline, f"no {what} within {READY_S:.0f} s"
+            time.sleep(0.01)
+
+    def kill(self, node_id: int) -> None:
+        self._processes[node_id].send_signal(signal.SIGKILL)
+        self._processes[node_id].wait()
+
+    def heal(self) -> None:
+        """Starts the brokers again that were killed. Returns when all replicas are in sync."""
+        killed = [node_id for node_id, process in self._processes.items() if process.poll() is not None]
+        for node_id in killed:
+            self._start(node_id)
+        self.wait_for(lambda: all(self._is_ready(node_id) for node_id in killed), f"ready brokers {killed}")
+        self.wait_for(lambda: not self.out_of_sync(), "full ISRs")
+
+    def stop(self) -> None:
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
+
+    # --- topics -----------------------------------------------------------------------------------------------------
+
+    def create(self, name: str, assignments: Sequence[Sequence[int]]) -> None:
+        """A topic with these replicas, the leader first."""
+        with self.admin() as admin:
+            admin.create_topics(NewTopic(name, assignments=dict(enumerate(assignments))))
+
+    def admin(self) -> barnabas.Admin:
+        return barnabas.Admin(bootstrap_servers=self.bootstrap, **QUICK)  # type: ignore[arg-type]
+
+    def partitions(self, topic: str) -> Sequence[PartitionView]:
+        with self.admin() as admin:
+            found = {view.name: view for view in admin.list_topics(internal=True)}
+        return found[topic].in_order()
+
+    def coordinator(self, *, group: str = "", transactional_id: str = "") -> int:
+        partitions = self.partitions(CONSUMER_OFFSETS if group else TRANSACTION_STATE)
+        return int(partitions[partition_for(group or transactional_id, len(partitions))].leader)
+
+    def out_of_sync(self) -> list[str]:
+        try:
+            with self.admin() as admin:
+                views = admin.list_topics(internal=True)
+        except BarnabasError as error:
+            return [str(error)]
+        return [
+            f"{view.name}-{partition.partition}"
+            for view in views
+            for partition in view.in_order()
+            if set(partition.in_sync_replicas) != set(partition.replicas)
+        ]
