@@ -399,7 +399,7 @@ class Broker:
         from barnabas.broker.cluster.member import ClusterMember
 
         in_thread = partial(self.loop.run_in_executor, self._readers)
-        self._cluster = ClusterMember(self, self._secret, in_thread=in_thread)
+        self._cluster = ClusterMember(self, self._secret, disk=self._executor, in_thread=in_thread)
         return self._cluster
 
     async def _meet_others(self) -> None:

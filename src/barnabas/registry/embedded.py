@@ -193,8 +193,13 @@ class EmbeddedRegistry(Registry):
             db.execute(_BROKERS)
             for statement in _SCHEMA.split(";"):
                 db.execute(statement)
-            row = (_FORMAT, founding.cluster_id, founding.next_producer_id)
-            db.execute("INSERT INTO state VALUES (?, ?, 1, 0, -1, 0, 0, ?)", row)
+            db.execute(
+                "INSERT INTO state VALUES (?, ?, ?, ?, -1, 0, ?, ?)",
+                (
+                    *(_FORMAT, founding.cluster_id, founding.version, founding.broker_epoch),
+                    *(founding.controller_epoch, founding.next_producer_id),
+                ),
+            )
             for change in founding.changes:
                 self._apply(change)
 

@@ -125,11 +125,15 @@ Change: TypeAlias = (
 
 
 class Founding(NamedTuple):
-    """The initial content of a registry that is made from existing logs (`broker/startup/adoption.py`)."""
+    """The initial content of a registry that is made from existing logs (`broker/startup/adoption.py`), or anew after
+    it was lost (`recovery.py`)."""
 
     cluster_id: str
     changes: Sequence[Change] = ()
     next_producer_id: int = 0
+    version: int = 1
+    broker_epoch: int = 0
+    controller_epoch: int = 0
 
 
 class ProducerIdBlock(NamedTuple):

@@ -7,11 +7,13 @@ at its start, and when the controller does not answer: then another one may have
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Executor
 from typing import Any, Final, Protocol
 
 from barnabas.broker.cluster.controller_duties import ControllerDuties
 from barnabas.broker.cluster.isr_changes import IsrChangeSender
 from barnabas.broker.cluster.liveness import Liveness, ProcessLiveness, Watch
+from barnabas.broker.cluster.metadata_copy import MetadataCopier
 from barnabas.broker.cluster.metadata_messages import update_of
 from barnabas.broker.cluster.replica_fetcher_manager import ReplicaFetcherManager
 from barnabas.broker.peers.forwarding import Forwarder
@@ -68,11 +70,13 @@ class ClusterMember:
         broker: Member,
         secret: bytes,
         *,
+        disk: Executor,
         in_thread: InThread | None = None,
         liveness: Liveness | None = None,
         settings: ConnectionSettings | None = None,
     ) -> None:
-        """Opens the listener for other brokers. Raises UsageError if its address is not free."""
+        """Opens the listener for other brokers. `disk` runs what blocks. Raises UsageError if its address is not
+        free."""
         self._broker = broker
         self._liveness = liveness or ProcessLiveness(broker.loop)
         self._listener = InterBrokerListener(broker, secret, self._identity, log=broker.log, in_thread=in_thread)
@@ -83,6 +87,9 @@ class ClusterMember:
         self.isr_changes = IsrChangeSender(broker, self.peers)
         self.duties: ControllerDuties | None = None
         """The duties of the controller, while this broker is."""
+        self._copier = MetadataCopier(
+            list(broker.config.data_dirs), lambda: broker.image, broker.loop, disk, broker.log
+        )
         self._receiver: UpdateReceiver | None = None
         self._fetchers: ReplicaFetcherManager | None = None
         self._controller_watch: tuple[BrokerId, int, Watch] | None = None
@@ -130,6 +137,7 @@ class ClusterMember:
         self._receiver = UpdateReceiver(self._broker.image)
         self._live = {node_id for node_id, each in self._broker.image.brokers.items() if not each.fenced}
         self._fetchers = ReplicaFetcherManager(self._broker)
+        self._copier.image_changed()
         self._controller_changed()
         self._note_if_joined()  # the only broker of its cluster is taken in while it starts
         self._every(CONTROLLER_CHECK_S, "sessions", self._check_sessions)
@@ -174,6 +182,7 @@ class ClusterMember:
         if self.duties is not None:
             self.duties.close()
         self.isr_changes.close()
+        self._copier.close()
         if self._fetchers is not None:
             self._fetchers.shutdown()
         self.peers.close()
@@ -260,6 +269,7 @@ class ClusterMember:
             self._note_fenced(change)
         if self._fetchers is not None:
             self._fetchers.image_changed(change.image, change.topics)
+        self._copier.image_changed()
         self._controller_changed()
         if self.duties is not None:
             self.duties.image_changed(change)

@@ -23,7 +23,7 @@ from barnabas.metadata.topic_names import validate_topic_name
 from barnabas.registry.registry import Change, CreateTopic, Founding, SetBrokerConfig
 from barnabas.types import LeaderEpoch
 
-__all__ = ["Adoption", "some"]
+__all__ = ["Adoption", "next_producer_id", "some"]
 
 _log = logging.getLogger("barnabas.broker")
 
@@ -113,14 +113,9 @@ class Adoption:
         return kept
 
     def _next_producer_id(self, logs: Iterable[UnifiedLog]) -> int:
-        """Returns an id above all that were ever given away: a second producer with the same id would be taken for the
-        first."""
-        ids = (producer_id for log in logs for producer_id in log.producers.producers)
-        seen = max((producer_id for producer_id in ids if producer_id < _MADE_UP_FROM), default=-1)
-        after = (seen // _PRODUCER_IDS_BLOCK + 1) * _PRODUCER_IDS_BLOCK
         if self._kraft is not None:
-            return max(after, self._kraft.next_producer_id)
-        return after + _PRODUCER_IDS_GAP
+            return max(_after_producers(logs), self._kraft.next_producer_id)
+        return next_producer_id(logs)
 
     def _tell(self, topics: Mapping[str, Mapping[int, UnifiedLog]]) -> None:
         known = set(self._kraft.topic_names.values()) if self._kraft is not None else set()
@@ -149,6 +144,18 @@ def _one_id(name: str, logs: Iterable[UnifiedLog]) -> UUID:
         one, other = (log.directory for log in list(by_id.values())[:2])
         raise UsageError(f"{one} and {other} belong to two topics of the name {name}; move the older ones away")
     return next(iter(by_id), None) or uuid4()
+
+
+def next_producer_id(logs: Iterable[UnifiedLog]) -> int:
+    """Returns an id above all that were ever given away: a second producer with the same id would be taken for the
+    first."""
+    return _after_producers(logs) + _PRODUCER_IDS_GAP
+
+
+def _after_producers(logs: Iterable[UnifiedLog]) -> int:
+    ids = (producer_id for log in logs for producer_id in log.producers.producers)
+    seen = max((producer_id for producer_id in ids if producer_id < _MADE_UP_FROM), default=-1)
+    return (seen // _PRODUCER_IDS_BLOCK + 1) * _PRODUCER_IDS_BLOCK
 
 
 def some(names: list[str]) -> str:

@@ -101,4 +101,7 @@ def check_directories(config: BrokerConfig, brokers: Sequence[BrokerConfig]) -> 
         if os.path.exists(os.path.join(directory, META_PROPERTIES))
     ]
     if used and not is_founded(path):
-        raise UsageError(f"{path}: a broker has used {used[0]}, but its registry is missing: restore it from a copy")
+        raise UsageError(
+            f"{path}: a broker has used {used[0]}, but its registry is missing: restore it by "
+            "`barnabas cluster recover`"
+        )

@@ -1,0 +1,147 @@
+"""A lost registry is made anew: by the newest copy of the metadata, and by what the logs have."""
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from barnabas.broker.cluster.metadata_copy import COPY_FILE, write_copy
+from barnabas.broker.startup.recovery import Recovered, recover_registry
+from barnabas.clock import SYSTEM_CLOCK
+from barnabas.config.broker import BrokerConfig
+from barnabas.errors import UsageError
+from barnabas.log.log_manager import LogManager
+from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from barnabas.records.builder import build_batch
+from barnabas.records.record import Record
+from barnabas.records.validation import own_batch
+from barnabas.registry.embedded import EmbeddedRegistry
+from barnabas.types import TopicPartition
+
+TOPIC_ID = UUID(int=1)
+CLUSTER = "AAAAAAAAAAAAAAAAAAAAAA"
+CONFIG = BrokerConfig.of({}).log_config({})
+
+
+def image(isr: tuple[int, ...], version: int = 5, cluster_id: str = CLUSTER, partitions: int = 1) -> MetadataImage:
+    partition = PartitionImage(isr[0], 4, (1, 2, 3), isr, 9)
+    return MetadataImage(
+        cluster_id,
+        version=version,
+        controller_epoch=2,
+        brokers={node_id: BrokerImage(node_id, node_id, ()) for node_id in (1, 2, 3)},
+        topics={"t": TopicImage("t", TOPIC_ID, (partition,) * partitions)},
+        topic_configs={"t": {"retention.ms": "-1"}},
+        broker_configs={"": {"message.max.bytes": "2000"}},
+    )
+
+
+class Cluster:
+    """The data directories of brokers that are stopped."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def data_dir(self, node_id: int) -> str:
+        return str(self.directory / f"broker-{node_id}")
+
+    @property
+    def registry(self) -> Path:
+        return self.directory / "registry.db"
+
+    def broker(self, node_id: int, copy: MetadataImage | None, *batches: tuple[int, int]) -> None:
+        """Makes a data directory whose log of t-0 has batches of (leader epoch, number of records)."""
+        logs = LogManager([self.data_dir(node_id)], SYSTEM_CLOCK)
+        Path(self.data_dir(node_id)).mkdir()
+        logs.startup(lambda _: CONFIG, node_id=node_id, cluster_id=CLUSTER)
+        if batches:
+            log = logs.create(TopicPartition("t", 0), TOPIC_ID, CONFIG)
+            for epoch, count in batches:
+                records = [Record(offset, 1, None, b"x") for offset in range(count)]
+                log.append_as_leader(own_batch(build_batch(records)), epoch)
+        logs.shutdown()
+        if copy is not None:
+            write_copy(f"{self.data_dir(node_id)}/{COPY_FILE}", copy)
+
+    def recover(self, *node_ids: int) -> Recovered:
+        return recover_registry(self.registry, [self.data_dir(node_id) for node_id in node_ids])
+
+    def recovered_image(self) -> MetadataImage:
+        registry = EmbeddedRegistry(self.registry)
+        try:
+            return registry.load().image
+        finally:
+            registry.close()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path)
+
+
+def test_all_that_the_newest_copy_knows_is_there_again(cluster: Cluster) -> None:
+    cluster.broker(1, image((1, 2, 3), 4), (4, 1))
+    cluster.broker(2, image((2, 3), 6), (4, 1))
+    done = cluster.recover(1, 2)
+    assert (done.partitions, done.without_log, done.out_of_isr) == (1, [], [])
+    found = cluster.recovered_image()
+    assert found.cluster_id == CLUSTER
+    assert found.version > 6
+    assert found.topic_config("t") == {"retention.ms": "-1"}
+    assert found.broker_config("") == {"message.max.bytes": "2000"}
+    assert {node_id: broker.fenced for node_id, broker in found.brokers.items()} == {1: True, 2: True, 3: True}
+    partition = found.topics["t"].partitions[0]
+    assert found.topics["t"].topic_id == TOPIC_ID
+    assert (partition.leader, partition.replicas) == (-1, (1, 2, 3))
+    assert partition.leader_epoch > 4
+
+
+@pytest.mark.parametrize(
+    ("logs", "leads"),
+    [
+        ({1: [(4, 5)], 2: [(4, 9)], 3: [(4, 7)]}, 2),
+        ({1: [(4, 50)], 2: [(4, 5), (6, 1)], 3: [(4, 9)]}, 2),
+        ({1: [(4, 5)], 3: [(4, 5), (5, 1)]}, 3),
+    ],
+    ids=["longest log", "latest epoch", "one is missing"],
+)
+def test_the_replica_with_all_records_leads(
+    cluster: Cluster, logs: dict[int, list[tuple[int, int]]], leads: int
+) -> None:
+    for node_id, batches in logs.items():
+        cluster.broker(node_id, image((1, 2, 3)), *batches)
+    cluster.recover(*logs)
+    partition = cluster.recovered_image().topics["t"].partitions[0]
+    assert partition.isr == (leads,)
+    assert partition.leader_epoch > max(epoch for batches in logs.values() for epoch, _ in batches)
+
+
+def test_records_that_may_be_missing_are_told(cluster: Cluster) -> None:
+    cluster.broker(1, image((2, 3), partitions=2), (4, 1))
+    done = cluster.recover(1)
+    assert done.out_of_isr == [TopicPartition("t", 0)]
+    assert done.without_log == [TopicPartition("t", 1)]
+
+
+def test_producer_ids_are_not_given_twice(cluster: Cluster) -> None:
+    cluster.broker(1, image((1,)), (4, 1))
+    cluster.recover(1)
+    registry = EmbeddedRegistry(cluster.registry)
+    assert registry.allocate_producer_ids().first >= 1_000_000
+    registry.close()
+
+
+def test_what_cannot_be_recovered_is_said(cluster: Cluster) -> None:
+    cluster.broker(1, None, (4, 1))
+    with pytest.raises(UsageError, match="none has a cluster-metadata-copy"):
+        cluster.recover(1)
+    cluster.broker(2, image((2,)), (4, 1))
+    cluster.broker(3, image((2,), cluster_id="another"), (4, 1))
+    with pytest.raises(UsageError, match="of several clusters"):
+        cluster.recover(2, 3)
+    Path(cluster.data_dir(3), COPY_FILE).write_bytes(b"rubbish")
+    with pytest.raises(UsageError, match="is damaged"):
+        cluster.recover(2, 3)
+    cluster.recover(2)
+    with pytest.raises(UsageError, match="is there already"):
+        cluster.recover(2)
