@@ -6,9 +6,10 @@ import pytest
 from barnabas.config.broker import BrokerConfig
 from barnabas.controller import replication_control
 from barnabas.controller.requests import TopicRequest
-from barnabas.errors import PolicyViolation
+from barnabas.errors import EligibleLeadersNotAvailable, PolicyViolation, UnknownTopicOrPartition
 from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.image import BrokerImage, MetadataImage
+from barnabas.types import BrokerId
 
 from .story import NoChance, World, tell
 
@@ -243,6 +244,23 @@ def test_the_preferred_leader_leads_again_once_in_sync() -> None:
     world.image = delta.apply(99).image
     assert world.do("elect preferred all") == ["a-0: elected"]
     assert world.do("show") == ["a-0 leader 1 epoch 2 isr 2,1 of 1,2"]
+
+
+def test_an_in_sync_follower_takes_over_the_lead() -> None:
+    world = World()
+    for line in ("brokers 1 2 3", "create a assign=1,2,3", "brokers 1 3", "mend"):
+        world.do(line)
+    change = replication_control.moved_leader(world.image, "a", 0, BrokerId(3))
+    before = world.image.topics["a"].partitions[0]
+    assert change.expected_partition_epoch == before.partition_epoch
+    assert change.partition == before._replace(
+        leader=3, leader_epoch=before.leader_epoch + 1, partition_epoch=before.partition_epoch + 1
+    )
+    for leader in (1, 2, 4):  # the leader itself, one that is not in sync, none at all
+        with pytest.raises(EligibleLeadersNotAvailable, match=f"broker {leader} is no in-sync follower of a-0"):
+            replication_control.moved_leader(world.image, "a", 0, BrokerId(leader))
+    with pytest.raises(UnknownTopicOrPartition):
+        replication_control.moved_leader(world.image, "a", 1, BrokerId(3))
 
 
 def test_one_request_cannot_ask_for_without_end() -> None:

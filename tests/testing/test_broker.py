@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,14 @@ from typing import Any
 import pytest
 
 import barnabas
-from barnabas.errors import InvalidConfig, InvalidTopic, TopicAlreadyExists, UnknownTopicOrPartition, UsageError
+from barnabas.errors import (
+    InvalidConfig,
+    InvalidTopic,
+    OperationTimedOut,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+    UsageError,
+)
 from barnabas.testing import Broker, BrokerDied
 from broker.sent_requests import batch, fetch, produce
 from broker.wire import Wire, on_loop, server_of
@@ -113,6 +121,56 @@ def test_an_outage_refuses_connections_and_keeps_the_records(broker: Broker) -> 
             meanwhile = producer.send("t", b"meanwhile")
         assert meanwhile.result(timeout=60).offset == 1
     assert [record.value for record in broker.records("t")] == [b"before", b"meanwhile"]
+
+
+def test_a_kill_ends_the_broker_without_a_word(broker: Broker) -> None:
+    settings = {"bootstrap_servers": broker.bootstrap_servers, "reconnect_backoff_ms": 10, "retry_backoff_ms": 10}
+    broker.create_topic("t")
+    with barnabas.Producer(**settings) as producer:
+        producer.send("t", b"before").result(timeout=60)
+        before = broker.bootstrap_servers
+        broker.kill()
+        assert not broker.is_running
+        assert not (broker.data_dir / ".kafka_cleanshutdown").exists()
+        host, port = before.split(":")
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((host, int(port)))
+        with pytest.raises(UsageError, match="does not run"):
+            broker.kill()
+        meanwhile = producer.send("t", b"meanwhile")
+        broker.start()
+        assert broker.bootstrap_servers == before
+        assert meanwhile.result(timeout=60).offset == 1
+    assert [record.value for record in broker.records("t")] == [b"before", b"meanwhile"]
+    broker.stop()
+    assert (broker.data_dir / ".kafka_cleanshutdown").exists()
+
+
+def test_a_paused_broker_answers_nothing_until_it_goes_on(broker: Broker) -> None:
+    broker.create_topic("t")
+    with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send("t", b"before").result(timeout=60)
+        broker.pause()
+        broker.pause()
+        assert broker.is_paused
+        sent = producer.send("t", b"waits")
+        with pytest.raises(OperationTimedOut):
+            sent.result(timeout=0.2)
+        with pytest.raises(UsageError, match="the broker is paused"):
+            broker.end_offsets("t")
+        broker.resume()
+        broker.resume()
+        assert sent.result(timeout=60).offset == 1
+
+
+@pytest.mark.parametrize("end", [Broker.stop, Broker.kill, Broker.reset])
+def test_a_pause_ends_with_the_broker(broker: Broker, end: Callable[[Broker], None]) -> None:
+    broker.pause()
+    end(broker)
+    assert not broker.is_paused
+    if not broker.is_running:
+        broker.start()
+    assert broker.topics() == []
 
 
 def test_calls_of_a_broker_that_does_not_run_say_so(broker: Broker) -> None:

@@ -31,6 +31,27 @@ def test_each_test_has_the_broker_empty(pytester: pytest.Pytester) -> None:
     pytester.runpytest_subprocess("-q").assert_outcomes(passed=3)
 
 
+def test_each_test_has_the_cluster_whole_and_empty(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import barnabas
+
+        def test_one(kafka_cluster, barnabas_cluster):
+            assert kafka_cluster is barnabas_cluster
+            kafka_cluster.create_topic("t")
+            kafka_cluster.kill(kafka_cluster.leader("t"))
+            kafka_cluster.partition({1, 2}, {3})
+
+        def test_two(kafka_cluster):
+            kafka_cluster.create_topic("t")
+            with barnabas.Producer(bootstrap_servers=kafka_cluster.bootstrap_servers) as producer:
+                producer.send("t", b"x").result(timeout=60)
+            assert kafka_cluster.in_sync_replicas("t") == {1, 2, 3}
+        """
+    )
+    pytester.runpytest_subprocess("-q").assert_outcomes(passed=2)
+
+
 def test_the_fixtures_are_listed_and_cost_nothing_unless_used(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
@@ -39,11 +60,13 @@ def test_the_fixtures_are_listed_and_cost_nothing_unless_used(pytester: pytest.P
         def test_nothing_is_imported():
             assert "barnabas.broker.server" not in sys.modules
             assert "barnabas.testing.broker" not in sys.modules
+            assert "barnabas.testing.cluster" not in sys.modules
         """
     )
     pytester.runpytest_subprocess("-q").assert_outcomes(passed=1)
     listed = pytester.runpytest_subprocess("--fixtures").stdout.str()
     assert re.search(r"^kafka -- .*\n\s+The session's broker", listed, re.MULTILINE)
+    assert re.search(r"^kafka_cluster -- .*\n\s+The session's cluster", listed, re.MULTILINE)
     assert re.search(r"^barnabas_broker \[session scope\]", listed, re.MULTILINE)
 
 

@@ -258,6 +258,25 @@ class Broker:
                 steps.callback(self._acceptor.close)
             steps.callback(self._scheduler.stop)
 
+    def abandon(self) -> None:
+        """Closes sockets, files and locks without writing anything, as the end of the process would. For tests: the
+        caller ends the event loop at once."""
+        self.stopped = True
+        self._scheduler.stop()
+        if self._acceptor is not None:
+            self._acceptor.close()
+        if self._cluster is not None:
+            self._cluster.close()
+        self.log_cleaner.process.close()
+        self.batch_validator.shutdown()
+        self.controller.shutdown()
+        for executor in (self._executor, self._committer, self._readers):
+            if executor is not None:
+                executor.shutdown(wait=True, cancel_futures=True)
+        self.log_manager.abandon()
+        self.registry.abandon()
+        end_process(self._process)
+
     def _make_data_directories(self) -> None:
         for directory in self.config.data_dirs:
             try:

@@ -341,6 +341,11 @@ class Controller:
         type of election."""
         return self._change(lambda: replication_control.elect_leaders(self._image, election_type, partitions))
 
+    def move_leader(self, topic: str, partition: int, leader: BrokerId) -> None:
+        """Has another in-sync replica lead a partition. Raises UnknownTopicOrPartition,
+        EligibleLeadersNotAvailable."""
+        self._change(lambda: ([replication_control.moved_leader(self._image, topic, partition, leader)], None))
+
     # -- settings ---------------------------------------------------------------------------------------------------
 
     def alter_configs(

@@ -41,6 +41,7 @@ __all__ = [
     "delete_topics",
     "elect_leaders",
     "leaders_after_brokers_changed",
+    "moved_leader",
     "renewed_leaders",
 ]
 
@@ -303,6 +304,18 @@ def _elect_one(image: MetadataImage, name: str, number: int, *, unclean: bool) -
             raise PreferredLeaderNotAvailable("The preferred leader was not available.")
         elected = _led_by(partition, preferred, partition.isr)
     return SetPartition(name, topic.topic_id, number, elected, partition.partition_epoch)
+
+
+def moved_leader(image: MetadataImage, name: str, number: int, leader: BrokerId) -> SetPartition:
+    """Returns the change with which another in-sync replica leads a partition. Raises UnknownTopicOrPartition,
+    EligibleLeadersNotAvailable."""
+    partition = image.partition(name, number)
+    if partition is None:
+        raise UnknownTopicOrPartition(f"No such partition as {name}-{number}")
+    if leader == partition.leader or leader not in partition.isr or not image.is_active(leader):
+        raise EligibleLeadersNotAvailable(f"broker {leader} is no in-sync follower of {name}-{number}: {partition}")
+    topic_id = image.topics[name].topic_id
+    return SetPartition(name, topic_id, number, _led_by(partition, leader, partition.isr), partition.partition_epoch)
 
 
 def leaders_after_brokers_changed(image: MetadataImage, unclean_allowed: Callable[[str], bool]) -> list[Change]:

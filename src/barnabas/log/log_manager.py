@@ -154,16 +154,17 @@ class LogManager:
             for directory in self.directories:
                 directory.mark_running(self._boot_id)
         except OSError as error:
-            self._abandon()
+            self.abandon()
             way_out = WAYS_OUT.get(error.errno or 0, "mend it, or choose another with --data-dir")
             raise UsageError(
                 f"{error.filename or self.directories[0].path} cannot be used: {error.strerror}; {way_out}"
             ) from error
         except BaseException:
-            self._abandon()
+            self.abandon()
             raise
 
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
+        """Closes all files and releases the directories without writing anything."""
         for log in self._logs.values():
             log.release()
         self._logs.clear()

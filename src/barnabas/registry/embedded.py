@@ -570,6 +570,10 @@ class EmbeddedRegistry(Registry):
     def close(self) -> None:
         with suppress(RegistryUnavailable):
             self.end_session()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Closes the file without ending the session, as the end of the process would."""
         self._watchers.clear()
         self._db.close()
 

@@ -1,7 +1,7 @@
-"""A real broker inside a test process: `with barnabas.testing.Broker() as broker: ...`.
+"""Real brokers inside a test process: `with barnabas.testing.Broker() as broker: ...`, or a `Cluster` of several.
 
-Main classes: `Broker`, with its `Faults` of requests and its `FaultyDisk`; `pytest_plugin` brings the fixtures. It must
-never be needed by a running broker.
+Main classes: `Broker`, with its `Faults` of requests, its `FaultyDisk` and its `SkewedClock`; `Cluster`;
+`pytest_plugin` brings the fixtures. It must never be needed by a running broker.
 
 Names are imported when they are asked for: pytest loads the plugin in every test run, also in those without a broker.
 """
@@ -10,15 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from barnabas.testing.broker import Broker, BrokerDied
+    from barnabas.testing.cluster.cluster import Cluster
     from barnabas.testing.faults import Fault, Faults
 
-__all__ = ["Broker", "BrokerDied", "Fault", "Faults"]
+__all__ = ["Broker", "BrokerDied", "Cluster", "Fault", "Faults"]
+
+_MODULES = {
+    "Broker": "broker",
+    "BrokerDied": "broker",
+    "Cluster": "cluster.cluster",
+    "Fault": "faults",
+    "Faults": "faults",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    module = import_module(f"barnabas.testing.{'broker' if name.startswith('Broker') else 'faults'}")
-    return getattr(module, name)
+    return getattr(import_module(f"barnabas.testing.{_MODULES[name]}"), name)

@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import cached_property, partial
 from pathlib import Path
+from queue import SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -31,13 +32,16 @@ from barnabas.errors import (
     UsageError,
     error_for,
 )
+from barnabas.metadata.image import MetadataImage
 from barnabas.protocol.messages.describe_groups import DescribedGroup
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from barnabas.replication.partition import Partition
+from barnabas.testing.clock import SkewedClock
 from barnabas.testing.contents import Text, TopicRecord, append, partition_for_key, records_of
 from barnabas.testing.disk import FaultyDisk
 from barnabas.testing.faults import Faults
 from barnabas.testing.renamed import renamed
+from barnabas.types import BrokerId
 
 if TYPE_CHECKING:
     from barnabas.client.admin.front import Admin
@@ -102,8 +106,11 @@ class Broker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._broker: server.Broker | None = None
+        self._paused: SimpleQueue[Callable[[], None]] | None = None
+        """While the broker is paused: takes the function with which its thread goes on."""
         self.faults = Faults(lambda: self._broker)
         self.disk = FaultyDisk()
+        self.clock = SkewedClock()
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -112,11 +119,11 @@ class Broker:
         where the broker runs already."""
         if self._broker is not None:
             raise UsageError(f"the broker at {self._address} runs already; call stop() or restart()")
-        settings = {**TEST_SETTINGS, **self._settings, "log.dirs": str(self.data_dir)}
-        settings["listeners"] = f"PLAINTEXT://{self._host}:{self._port}"
+        listener = f"PLAINTEXT://{self._host}:{self._port}"
+        settings = {**TEST_SETTINGS, "listeners": listener, **self._settings, "log.dirs": str(self.data_dir)}
         config = BrokerConfig.of(settings)
         loop = asyncio.new_event_loop()
-        broker = server.Broker(config, loop, disk=self.disk)
+        broker = server.Broker(config, loop, clock=self.clock, disk=self.disk)
         self._loop = loop
         self._thread = threading.Thread(target=self._run, args=(loop,), name="barnabas-broker", daemon=True)
         self._thread.start()
@@ -136,10 +143,19 @@ class Broker:
         return self._broker is not None
 
     def stop(self) -> None:
-        """Shuts the broker down. The port and the data are kept for `start`; `close` forgets them.
+        """Shuts the broker down. The port and the data are kept for `start`; `close` forgets them. A member of a
+        cluster hands over what it leads first.
 
         The broker's logger names the logs that a fault of the disk has stopped: the next start recovers them.
         """
+        if self._broker is not None:
+            broker = self._broker
+            self.resume()
+            if broker.cluster is not None:
+                self._result_of(lambda future: broker.loop.create_task(_settle(future, broker.leave_cluster())))
+            self._stop()
+
+    def _stop(self) -> None:
         if self._broker is not None:
             broker, self._broker = self._broker, None
             try:
@@ -148,6 +164,60 @@ class Broker:
                 broker.log.warning("not all logs could be closed, the next start recovers them: %s", error)
             finally:
                 self._end_thread()
+
+    def kill(self) -> None:
+        """Ends the broker as SIGKILL ends a process: it hands nothing over and writes nothing more. Port and data are
+        kept for `start`, also while the broker is paused."""
+        broker, thread = self._running(), self._thread
+        assert thread is not None
+        self._broker = None
+        ended: list[BaseException] = []
+
+        def die() -> None:
+            for task in asyncio.all_tasks(broker.loop):
+                task._log_destroy_pending = False  # type: ignore[attr-defined]  # they end as those of a dead process
+            try:
+                broker.abandon()
+            except BaseException as error:
+                ended.append(error)
+            broker.loop.call_soon(broker.loop.stop)  # after the callbacks that close the sockets
+
+        if self._paused is not None:
+            self._paused.put(die)
+            self._paused = None
+        else:
+            broker.loop.call_soon_threadsafe(die)
+        thread.join(self.patience)
+        if thread.is_alive():
+            raise BrokerDied(f"the broker does not end; it is here:\n{_stack_of(thread)}")
+        self._loop = self._thread = None
+        if ended:
+            raise ended[0]
+
+    def pause(self) -> None:
+        """Holds the broker's thread still, as SIGSTOP does: nothing is answered or sent until `resume`. What its other
+        threads do at this moment, such as a write to the registry, they finish."""
+        if self._paused is not None:
+            return
+        self._running()
+        paused: SimpleQueue[Callable[[], None]] = SimpleQueue()
+
+        def hold(future: "Future[None]") -> None:
+            future.set_result(None)
+            paused.get()()
+
+        self._result_of(hold)
+        self._paused = paused
+
+    def resume(self) -> None:
+        """Ends a pause."""
+        if self._paused is not None:
+            self._paused.put(lambda: None)
+            self._paused = None
+
+    @property
+    def is_paused(self) -> bool:
+        return self._paused is not None
 
     def restart(self) -> None:
         """Stops the broker and starts it on the same port and data: what clients see of a broker's restart."""
@@ -169,7 +239,8 @@ class Broker:
         """Stops the broker, and removes the data if the directory is a temporary one."""
         if "admin" in self.__dict__:
             self.admin.close()
-        self.stop()
+        self.resume()
+        self._stop()
         if self._own_dir:
             shutil.rmtree(self.data_dir, ignore_errors=True)
 
@@ -220,6 +291,8 @@ class Broker:
         loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             raise UsageError("the broker does not run: use it as a context manager or call start()")
+        if self._paused is not None:
+            raise UsageError("the broker is paused: call resume()")
         future: Future[T] = Future()
 
         def call() -> None:
@@ -256,6 +329,12 @@ class Broker:
         if not self._address:
             raise UsageError("the broker has no port before its first start: use `with Broker() as broker`, or start()")
         return self._address
+
+    @property
+    def image(self) -> MetadataImage:
+        """The metadata of the cluster as this broker knows them, which do not change: brokers, topics, partitions with
+        leaders and in-sync replicas, settings."""
+        return self._running().image
 
     @cached_property
     def admin(self) -> "Admin":
@@ -346,10 +425,21 @@ class Broker:
         broker = self._running()
         return self._on_loop(lambda: [each.log.high_watermark for each in _partitions_of(broker, topic)])
 
-    def reset(self) -> None:
-        """Deletes all topics and groups and clears the faults, those of the disk too; clients may stay connected."""
+    def move_leader(self, topic: str, partition: int, leader: int) -> None:
+        """Has another in-sync replica lead a partition, as the controller of a cluster. Raises UnknownTopicOrPartition,
+        EligibleLeadersNotAvailable."""
+        self._on_controller(lambda controller: controller.move_leader(topic, partition, BrokerId(leader)))
+
+    def heal(self) -> None:
+        """Ends a pause, and all faults: of requests, of the disk, of the clock."""
+        self.resume()
         self.faults.clear()
         self.disk.heal()
+        self.clock.heal()
+
+    def reset(self) -> None:
+        """Deletes all topics and groups and clears all faults; clients may stay connected."""
+        self.heal()
         self._on_controller(lambda controller: controller.delete_topics(list(controller.image.topics)))
 
     # --- waiting ----------------------------------------------------------------------------------------------------

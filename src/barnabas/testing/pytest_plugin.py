@@ -1,7 +1,8 @@
 """Fixtures for pytest, there as soon as barnabas is installed. Nothing is imported before a test uses one.
 
-`barnabas_broker` is one broker for the whole session; `kafka` is the same broker, empty, for one test. A conftest.py
-that overrides `barnabas_settings` sets the broker's settings.
+`barnabas_broker` is one broker for the whole session; `kafka` is the same broker, empty, for one test. Likewise
+`barnabas_cluster` is a cluster of three, and `kafka_cluster` the same cluster for one test, empty and whole. A
+conftest.py that overrides `barnabas_settings` sets the settings of all of them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,12 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from barnabas.testing import Broker
+    from barnabas.testing import Broker, Cluster
 
 
 @pytest.fixture(scope="session")
 def barnabas_settings() -> Mapping[str, object]:
-    """The settings of the session's broker under Kafka's names; override the fixture for others: {"num.partitions":
+    """The settings of the session's brokers under Kafka's names; override the fixture for others: {"num.partitions":
     4}."""
     return {}
 
@@ -38,3 +39,20 @@ def kafka(barnabas_broker: "Broker") -> "Iterator[Broker]":
     yield barnabas_broker
     if barnabas_broker.is_running:
         barnabas_broker.faults.clear()
+
+
+@pytest.fixture(scope="session")
+def barnabas_cluster(barnabas_settings: Mapping[str, object]) -> "Iterator[Cluster]":
+    """A cluster of three brokers that lives as long as the test session."""
+    from barnabas.testing import Cluster
+
+    with Cluster(settings=barnabas_settings) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def kafka_cluster(barnabas_cluster: "Cluster") -> "Cluster":
+    """The session's cluster of three brokers without topics, groups or faults of other tests. A test may do to it all
+    that the cluster can."""
+    barnabas_cluster.reset()
+    return barnabas_cluster

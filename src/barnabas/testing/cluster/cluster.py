@@ -1,0 +1,428 @@
+"""Several brokers that are one cluster: `with Cluster() as cluster: ...`, with verbs for all that goes wrong in one."""
+
+import contextlib
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from barnabas.client.admin.topics import NewTopic
+from barnabas.errors import NotController, UnknownTopicOrPartition, UsageError
+from barnabas.metadata.image import NO_LEADER, MetadataImage, PartitionImage
+from barnabas.testing.broker import Broker
+from barnabas.testing.clock import SkewedClock
+from barnabas.testing.cluster.links import Links
+from barnabas.testing.cluster.logs import LoggedBatch, read_log
+from barnabas.testing.cluster.ports import ReservedPort
+from barnabas.testing.disk import FaultyDisk
+from barnabas.types import BrokerId
+
+if TYPE_CHECKING:
+    from barnabas.client.admin.front import Admin
+
+__all__ = ["Cluster"]
+
+T = TypeVar("T")
+
+_POLL_S: Final = 0.002
+_LISTENER: Final = "BROKERS"
+"""The name of the listener for other brokers."""
+
+CLUSTER_SETTINGS: Mapping[str, object] = {
+    "broker.heartbeat.interval.ms": 300,
+    "broker.session.timeout.ms": 3000,
+    "replica.lag.time.max.ms": 3000,
+    "transaction.state.log.num.partitions": 5,
+}
+"""The settings that differ from those of `barnabas serve`, beside those of every test's broker: a broker that is silent
+is noticed in three seconds."""
+
+
+class Cluster:
+    """A cluster for tests: `with Cluster() as cluster: client(cluster.bootstrap_servers)`.
+
+    Its brokers have the ids 1, 2 and so on; each is a `barnabas.testing.Broker` in a thread of its own. Their data are
+    in a temporary directory, which is removed at the end. `racks`: the rack of each broker. `settings`: the settings of
+    all brokers under Kafka's names. `patience`: the seconds that a method waits before it raises TimeoutError. Topics
+    get three replicas and min.insync.replicas=2 unless `settings` say otherwise. All methods may be called from any
+    thread.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        racks: Sequence[str] | None = None,
+        *,
+        settings: Mapping[str, object] | None = None,
+        patience: float = 30.0,
+    ) -> None:
+        if not 1 <= brokers <= 100:
+            raise UsageError(f"a cluster has 1 to 100 brokers, not {brokers}")
+        if racks is not None and len(racks) != brokers:
+            raise UsageError(f"racks names {len(racks)} racks; give one for each of the {brokers} brokers")
+        self.patience = patience
+        self.node_ids = tuple(range(1, brokers + 1))
+        self._racks = racks
+        self._settings = {**CLUSTER_SETTINGS, **_replication_settings(brokers), **(settings or {})}
+        self._brokers: dict[int, Broker] = {}
+        self._ports: list[ReservedPort] = []
+        self._links: Links | None = None
+        self.data_dir = Path()
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    def start(self, node_id: int | None = None) -> "Cluster":
+        """Starts all brokers, or the one with this node id that was killed or stopped, on its port and data.
+
+        They know each other and can lead when this returns. A broker with a link that is cut is not waited for.
+        """
+        if node_id is not None:
+            self._start_broker(node_id)
+            return self
+        if self._brokers:
+            raise UsageError("the cluster runs already; start(i) starts a broker of it")
+        self.data_dir = Path(tempfile.mkdtemp(prefix="barnabas-"))
+        client_ports, peer_ports = ({node_id: self._reserved() for node_id in self.node_ids} for _ in range(2))
+        self._links = Links(peer_ports)
+        try:
+            for node_id in self.node_ids:
+                self._brokers[node_id] = self._new_broker(node_id, client_ports[node_id], peer_ports[node_id])
+            for broker in self._brokers.values():
+                broker.start()
+            self._wait_until_settled()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _reserved(self) -> int:
+        port = ReservedPort()
+        self._ports.append(port)
+        return port.number
+
+    def _new_broker(self, node_id: int, port: int, peer_port: int) -> Broker:
+        assert self._links is not None
+        clients = f"PLAINTEXT://127.0.0.1:{port}"
+        settings = {
+            **self._settings,
+            "node.id": node_id,
+            "registry.file": str(self.data_dir / "registry.db"),
+            "listeners": f"{clients},{_LISTENER}://127.0.0.1:{peer_port}",
+            "advertised.listeners": f"{clients},{_LISTENER}://127.0.0.1:{self._links.ports[node_id]}",
+            "inter.broker.listener.name": _LISTENER,
+            "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,{_LISTENER}:SASL_PLAINTEXT",
+        }
+        if self._racks is not None:
+            settings["broker.rack"] = self._racks[node_id - 1]
+        return Broker(data_dir=self._directory(node_id), settings=settings, patience=self.patience)
+
+    def _directory(self, node_id: int) -> Path:
+        return self.data_dir / f"broker-{node_id}"
+
+    def close(self) -> None:
+        """Ends all brokers at once, and removes their data."""
+        if "admin" in self.__dict__:
+            self.admin.close()
+            del self.__dict__["admin"]
+        running = [broker for broker in self._brokers.values() if broker.is_running]
+        for broker in running:
+            broker.pause()  # nobody has to notice how the others end
+        for broker in running:
+            broker.kill()
+        self._brokers.clear()
+        if self._links is not None:
+            self._links.close()
+            self._links = None
+        for port in self._ports:
+            port.release()
+        self._ports.clear()
+        shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    def __enter__(self) -> "Cluster":
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def broker(self, node_id: int) -> Broker:
+        """Returns a broker by its node id, from 1 on. Raises UsageError if there is no such broker."""
+        broker = self._brokers.get(node_id)
+        if broker is None:
+            there = f"there are 1 to {len(self._brokers)}" if self._brokers else "the cluster does not run"
+            raise UsageError(f"there is no broker {node_id!r}: {there}")
+        return broker
+
+    # --- brokers that come and go -----------------------------------------------------------------------------------
+
+    def kill(self, node_id: int) -> None:
+        """Ends a broker as SIGKILL does."""
+        self.broker(node_id).kill()
+
+    def stop(self, node_id: int) -> None:
+        """Shuts a broker down in order: others lead its partitions before it ends."""
+        self.broker(node_id).stop()
+
+    def _start_broker(self, node_id: int) -> None:
+        self.broker(node_id).start()
+        if self._links is not None and self._links.is_whole(node_id):
+            self._wait_for(
+                lambda: self._newest_image().is_active(BrokerId(node_id)),
+                self.patience,
+                lambda _: f"broker {node_id} was not taken in by the controller",
+            )
+
+    def pause(self, node_id: int) -> None:
+        """Holds a broker still, as SIGSTOP does. Others lead its partitions after broker.session.timeout.ms."""
+        self.broker(node_id).pause()
+
+    def resume(self, node_id: int) -> None:
+        """Lets a broker that is paused go on."""
+        self.broker(node_id).resume()
+
+    # --- the network between brokers --------------------------------------------------------------------------------
+
+    def partition(self, *groups: Collection[int]) -> None:
+        """Cuts all links between brokers of different groups: `partition({1}, {2, 3})`. Clients reach all brokers, and
+        brokers the registry. Links that were cut before stay cut."""
+        for group in groups:
+            for node_id in group:
+                self.broker(node_id)
+                if sum(node_id in other for other in groups) > 1:
+                    raise UsageError(f"broker {node_id} is in two groups")
+        self._network().cut(
+            (sender, receiver)
+            for group in groups
+            for other in groups
+            if other is not group
+            for sender in group
+            for receiver in other
+        )
+
+    def cut(self, sender: int, receiver: int, *, one_way: bool = False) -> None:
+        """Cuts the link between two brokers, as if a cable was pulled: nothing arrives, and no connection ends. With
+        `one_way` the bytes from `receiver` to `sender` still arrive."""
+        self._network().cut(self._between(sender, receiver, one_way))
+
+    def slow(self, sender: int, receiver: int, ms: float, *, one_way: bool = False) -> None:
+        """Delays all bytes between two brokers by so many milliseconds, in each direction, or `one_way` only."""
+        if not 0 <= ms <= 3_600_000:
+            raise UsageError(f"a link is slower by 0 to 3600000 ms, not {ms!r}")
+        self._network().slow(self._between(sender, receiver, one_way), ms / 1000)
+
+    def heal(self) -> None:
+        """Makes all links whole and fast again. What was held back arrives now."""
+        self._network().heal()
+
+    def _between(self, sender: int, receiver: int, one_way: bool) -> list[tuple[int, int]]:
+        for node_id in (sender, receiver):
+            self.broker(node_id)
+        if sender == receiver:
+            raise UsageError(f"broker {sender} has no link to itself")
+        return [(sender, receiver)] if one_way else [(sender, receiver), (receiver, sender)]
+
+    def _network(self) -> Links:
+        if self._links is None:
+            raise UsageError("the cluster does not run: use it as a context manager or call start()")
+        return self._links
+
+    def disk(self, node_id: int) -> FaultyDisk:
+        """Returns the disk of a broker, which can be full, slow or broken."""
+        return self.broker(node_id).disk
+
+    def clock(self, node_id: int) -> SkewedClock:
+        """Returns the clock of a broker, which can be wrong."""
+        return self.broker(node_id).clock
+
+    # --- what tests want --------------------------------------------------------------------------------------------
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of all brokers for any client on this machine, also of those that do not run."""
+        return ",".join(broker.bootstrap_servers for broker in self._brokers.values())
+
+    @cached_property
+    def admin(self) -> "Admin":
+        """An administrator of this cluster, which is closed with it: all that `barnabas.Admin` can do."""
+        from barnabas.client.admin.front import Admin  # only tests that use it pay for its import
+
+        return Admin(bootstrap_servers=self.bootstrap_servers)
+
+    @property
+    def controller(self) -> int:
+        """The node id of the controller. Waits for the next one if that broker has ended."""
+        return self._wait_for(self._running_controller, self.patience, lambda _: "no broker has become the controller")
+
+    def _running_controller(self) -> int:
+        """Returns the node id of the controller, 0 while none runs."""
+        node_id = int(self._newest_image().controller_id)
+        return node_id if node_id in self._brokers and self._brokers[node_id].is_running else 0
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """Returns the node id of a partition's leader. Waits for the next one if that broker has ended. Raises
+        UnknownTopicOrPartition."""
+
+        def running_leader() -> int:
+            leader = int(self._partition(topic, partition).leader)
+            return leader if leader != NO_LEADER and self._brokers[leader].is_running else 0
+
+        return self._wait_for(
+            running_leader,
+            self.patience,
+            lambda _: f"{topic}-{partition} has no leader that runs: {self._partition(topic, partition)}",
+        )
+
+    def in_sync_replicas(self, topic: str, partition: int = 0) -> set[int]:
+        """Returns the node ids of the replicas that are in sync. Raises UnknownTopicOrPartition."""
+        return {int(node_id) for node_id in self._partition(topic, partition).isr}
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        configs: Mapping[str, str] | None = None,
+        *,
+        replication_factor: int = -1,
+        assignments: Mapping[int, Sequence[int]] | None = None,
+    ) -> None:
+        """Creates a topic; all brokers know it when this returns. `assignments`: the brokers with replicas of each
+        partition, the preferred leader first, instead of the other numbers. Raises TopicAlreadyExists, InvalidTopic,
+        InvalidConfig, InvalidPartitions, InvalidReplicationFactor."""
+        if assignments:
+            topic = NewTopic(name, configs=configs or {}, assignments=assignments)
+        else:
+            topic = NewTopic(name, partitions, replication_factor, configs or {})
+        self._on_controller(lambda broker: broker.create_topics(topic))
+
+    def move_leader(self, topic: str, partition: int = 0, to: int | None = None) -> int:
+        """Has another in-sync replica lead a partition, `to` if it is given; returns its node id. Raises
+        EligibleLeadersNotAvailable if none is there."""
+        current = self._partition(topic, partition)
+        others = [int(node_id) for node_id in current.isr if node_id != current.leader]
+        leader = to if to is not None else next(iter(others), int(NO_LEADER))
+        self._on_controller(lambda broker: broker.move_leader(topic, partition, leader))
+        return leader
+
+    def logs(self, topic: str, partition: int = 0) -> dict[int, list[LoggedBatch]]:
+        """Returns the batches of each replica of a partition by node id, as they are on its disk: also beyond the high
+        watermark, and of brokers that do not run. Raises UnknownTopicOrPartition."""
+        replicas = self._partition(topic, partition).replicas
+        return {int(node_id): read_log(self._directory(node_id) / f"{topic}-{partition}") for node_id in replicas}
+
+    def reset(self) -> None:
+        """Ends all faults, starts what does not run, and deletes all topics and groups. Clients may stay connected."""
+        self.heal()
+        for broker in self._brokers.values():
+            broker.heal()
+        for broker in self._brokers.values():
+            if not broker.is_running:
+                broker.start()
+        self._on_controller(lambda broker: broker.reset())
+        self._wait_until_settled()
+
+    # --- waiting ----------------------------------------------------------------------------------------------------
+
+    def wait_in_sync(self, timeout: float = 30.0) -> None:
+        """Waits until all replicas of all partitions are in sync. Raises TimeoutError, which names those that are
+        not."""
+
+        def lagging() -> list[str]:
+            return [
+                f"{name}-{number} has {_numbers(partition.isr)} of {_numbers(partition.replicas)}"
+                for name, topic in self._newest_image().topics.items()
+                for number, partition in enumerate(topic.partitions)
+                if set(partition.isr) != set(partition.replicas)
+            ]
+
+        self.wait_for(lambda: not lagging(), timeout, lambda: f"not in sync within {timeout:g} s: {lagging()}")
+
+    def wait_for(
+        self, condition: Callable[[], Any], timeout: float = 30.0, what: str | Callable[[], str] = "the condition"
+    ) -> None:
+        """Waits until the condition returns something true. Raises TimeoutError, which names `what`."""
+
+        def message(seen: object) -> str:
+            return f"{what} did not come true within {timeout:g} s: {seen!r}" if isinstance(what, str) else what()
+
+        self._wait_for(condition, timeout, message)
+
+    def _wait_for(self, condition: Callable[[], T], timeout: float, message: Callable[[T], str]) -> T:
+        pause = threading.Event()
+        deadline = time.monotonic() + timeout
+        while not (seen := condition()):
+            if time.monotonic() > deadline:
+                raise TimeoutError(message(seen))
+            pause.wait(_POLL_S)
+        return seen
+
+    def _wait_until_settled(self) -> None:
+        """Waits until all brokers can lead, and have the same metadata."""
+
+        def is_settled() -> bool:
+            images = [broker.image for broker in self._brokers.values()]
+            return len({image.version for image in images}) == 1 and all(
+                images[0].is_active(BrokerId(node_id)) for node_id in self._brokers
+            )
+
+        self._wait_for(is_settled, self.patience, lambda _: f"not ready within {self.patience:g} s: {self._state()}")
+
+    def _state(self) -> str:
+        return "; ".join(
+            f"broker {node_id}: {broker.image!r}, fenced: "
+            + _numbers(each.node_id for each in broker.image.brokers.values() if each.fenced)
+            if broker.is_running
+            else f"broker {node_id} does not run"
+            for node_id, broker in self._brokers.items()
+        )
+
+    # --- metadata ---------------------------------------------------------------------------------------------------
+
+    def _newest_image(self) -> MetadataImage:
+        """Returns the newest metadata that a broker has. Raises UsageError if none runs."""
+        images: list[MetadataImage] = []
+        for broker in self._brokers.values():
+            if not broker.is_paused:
+                with contextlib.suppress(UsageError):  # it does not run
+                    images.append(broker.image)
+        if not images:
+            raise UsageError("no broker of the cluster runs")
+        return max(images, key=lambda image: image.version)
+
+    def _partition(self, topic: str, partition: int) -> PartitionImage:
+        image = self._newest_image()
+        found = image.partition(topic, partition)
+        if found is None:
+            raise UnknownTopicOrPartition(f"there is no {topic}-{partition}; there are {', '.join(image.topics)}")
+        return found
+
+    def _on_controller(self, action: Callable[[Broker], T]) -> T:
+        """Has the controller's broker do something, once more if the role has moved."""
+        deadline = time.monotonic() + self.patience
+        while True:
+            try:
+                return action(self._brokers[self.controller])
+            except NotController:
+                if time.monotonic() > deadline:
+                    raise
+
+
+def _replication_settings(brokers: int) -> dict[str, object]:
+    """Returns the settings of `barnabas serve --brokers N`."""
+    factor, in_sync = min(3, brokers), 2 if brokers >= 3 else 1
+    return {
+        "default.replication.factor": factor,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": factor,
+        "transaction.state.log.replication.factor": factor,
+        "transaction.state.log.min.isr": in_sync,
+    }
+
+
+def _numbers(node_ids: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(node_ids))) or "none"

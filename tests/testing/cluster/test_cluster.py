@@ -1,0 +1,353 @@
+"""The verbs of the test kit's cluster, each by its effect on real clients."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import barnabas
+from barnabas.errors import (
+    BarnabasError,
+    EligibleLeadersNotAvailable,
+    InvalidReplicationFactor,
+    OperationTimedOut,
+    UnknownTopicOrPartition,
+    UsageError,
+)
+from barnabas.testing import Broker, Cluster
+from stopwatch import Stopwatch
+
+QUICK = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 50, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 50}
+
+
+@contextmanager
+def producing(cluster: Cluster, **settings: object) -> Iterator[barnabas.Producer]:
+    with barnabas.Producer({**QUICK, **settings}, bootstrap_servers=cluster.bootstrap_servers) as producer:
+        yield producer
+
+
+def write(producer: barnabas.Producer, *values: bytes) -> None:
+    for value in values:
+        producer.send("t", value, partition=0).result(timeout=60)
+
+
+def read(cluster: Cluster, count: int) -> list[bytes | None]:
+    """Returns the first records of partition 0, as a client gets them."""
+    with barnabas.Consumer(
+        bootstrap_servers=cluster.bootstrap_servers, group_id=None, auto_offset_reset="earliest"
+    ) as consumer:
+        consumer.assign([("t", 0)])
+        found: list[bytes | None] = []
+        deadline = time.monotonic() + 60
+        while len(found) < count and time.monotonic() < deadline:
+            found += [record.value for record in consumer.poll(timeout=1)]
+        return found
+
+
+def others(cluster: Cluster, *node_ids: int) -> list[int]:
+    return [node_id for node_id in cluster.node_ids if node_id not in node_ids]
+
+
+def leads_elsewhere(cluster: Cluster) -> int:
+    """Creates topic t with one partition, whose leader is not the controller, and returns the leader."""
+    leader, *followers = others(cluster, cluster.controller)
+    cluster.create_topic("t", assignments={0: [leader, *followers, cluster.controller]})
+    return leader
+
+
+# --- life -----------------------------------------------------------------------------------------------------------
+
+
+def test_it_is_ready_within_a_second() -> None:
+    with Stopwatch() as now:
+        began = now()
+        with Cluster() as cluster:
+            cluster.create_topic("t")
+            assert now() - began < 1
+            assert len(cluster.broker(1).image.partition("t", 0).isr) == 3  # type: ignore[union-attr]
+            assert not cluster.broker(3).image.brokers[3].fenced  # type: ignore[index]
+
+
+def test_nothing_stays_behind() -> None:
+    with Cluster(2) as cluster:
+        directory = cluster.data_dir
+        assert (directory / "registry.db").exists()
+        assert cluster.admin.list_topics() is not None
+        cluster.pause(2)
+    assert not directory.exists()
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("barnabas-")]
+
+
+def test_a_cluster_that_does_not_run_says_so(cluster: Cluster) -> None:
+    idle = Cluster()
+    for call in (lambda: idle.kill(1), lambda: idle.leader("t"), idle.heal, lambda: idle.controller):
+        with pytest.raises(UsageError, match="run"):
+            call()
+    with pytest.raises(UsageError, match="runs already"):
+        cluster.start()
+    with pytest.raises(UsageError, match="there are 1 to 3"):
+        cluster.broker(4)
+    with pytest.raises(UsageError, match="names 1 racks"):
+        Cluster(3, racks=["a"])
+    with pytest.raises(UsageError, match="1 to 100"):
+        Cluster(0)
+
+
+def test_topics_get_the_replicas_of_serve_with_three_brokers(cluster: Cluster) -> None:
+    cluster.create_topic("t", 2)
+    assert [cluster.in_sync_replicas("t", partition) for partition in (0, 1)] == [{1, 2, 3}] * 2
+    config = cluster.broker(1).image.topic_config("t")
+    assert not config, "the settings are those of the brokers"
+    with pytest.raises(InvalidReplicationFactor):
+        cluster.create_topic("u", replication_factor=4)
+    with pytest.raises(UnknownTopicOrPartition, match="there is no t-2"):
+        cluster.leader("t", 2)
+
+
+def test_replicas_are_spread_over_racks() -> None:
+    with Cluster(4, racks=["a", "a", "b", "b"], settings={"default.replication.factor": 2}) as cluster:
+        cluster.create_topic("t", 8)
+        for partition in cluster.broker(1).image.topics["t"].partitions:
+            assert {node_id > 2 for node_id in partition.replicas} == {False, True}
+
+
+def test_brokers_are_those_of_the_kit(cluster: Cluster) -> None:
+    cluster.create_topic("t")
+    leader = cluster.broker(cluster.leader("t"))
+    assert isinstance(leader, Broker)
+    leader.produce("t", "by the leader")
+    assert read(cluster, 1) == [b"by the leader"]
+    assert leader.bootstrap_servers in cluster.bootstrap_servers.split(",")
+
+
+# --- brokers that come and go ---------------------------------------------------------------------------------------
+
+
+def test_a_killed_leader_loses_nothing_acknowledged(cluster: Cluster) -> None:
+    cluster.create_topic("t")
+    with producing(cluster) as producer:
+        write(producer, *(b"%d" % number for number in range(50)))
+        killed = cluster.leader("t")
+        cluster.kill(killed)
+        assert cluster.leader("t") != killed
+        write(producer, b"after")
+        assert read(cluster, 51) == [*(b"%d" % number for number in range(50)), b"after"]
+        cluster.start(killed)
+        cluster.wait_in_sync()
+        write(producer, b"with all")
+    assert cluster.in_sync_replicas("t") == {1, 2, 3}
+    cluster.wait_for(lambda: same_logs(cluster), what="the same log in all replicas")
+
+
+def same_logs(cluster: Cluster) -> bool:
+    first, *rest = cluster.logs("t").values()
+    return all(log == first for log in rest)
+
+
+def test_a_kill_writes_nothing_more(cluster: Cluster) -> None:
+    cluster.create_topic("t")
+    directory = cluster.broker(2).data_dir
+    cluster.kill(2)
+    assert not (directory / ".kafka_cleanshutdown").exists()
+    cluster.start(2)
+    cluster.stop(2)
+    assert (directory / ".kafka_cleanshutdown").exists(), "a stop is one in order"
+
+
+def test_the_role_of_a_killed_controller_moves(cluster: Cluster) -> None:
+    before = cluster.controller
+    cluster.kill(before)
+    assert cluster.controller != before
+    cluster.create_topic("t", replication_factor=2)
+    cluster.start(before)
+    assert cluster.controller != before, "the role stays where it is"
+
+
+def test_a_stop_hands_the_leaders_over_first(cluster: Cluster) -> None:
+    leader = leads_elsewhere(cluster)
+    with producing(cluster) as producer:
+        write(producer, b"before")
+        cluster.stop(leader)
+        assert cluster.leader("t") != leader
+        assert leader not in cluster.in_sync_replicas("t")
+        write(producer, b"after")
+
+
+def test_two_of_three_dead_acknowledge_nothing(cluster: Cluster) -> None:
+    leader = leads_elsewhere(cluster)
+    for node_id in others(cluster, leader):
+        cluster.kill(node_id)
+    assert cluster.controller == leader
+    with producing(cluster) as producer:
+        sent = producer.send("t", b"waits")
+        cluster.wait_for(lambda: cluster.in_sync_replicas("t") == {leader}, what="the ISR of one")
+        with pytest.raises(OperationTimedOut):
+            sent.result(timeout=0.5)
+        for node_id in others(cluster, leader):
+            cluster.start(node_id)
+        assert sent.result(timeout=60).offset == 0
+
+
+def test_a_paused_leader_is_replaced_after_its_session_and_follows_then(cluster: Cluster) -> None:
+    leader = leads_elsewhere(cluster)
+    with producing(cluster, request_timeout_ms=1000) as producer:
+        write(producer, b"before")
+        cluster.pause(leader)
+        with pytest.raises(UsageError, match="paused"):
+            cluster.broker(leader).records("t")
+        waits = producer.send("t", b"waits for another leader")
+        cluster.wait_for(lambda: cluster.leader("t") != leader, what="another leader")
+        waits.result(timeout=60)
+        cluster.resume(leader)
+        cluster.wait_in_sync()
+        cluster.wait_for(lambda: same_logs(cluster), what="the same log in all replicas")
+        assert [batch.leader_epoch for batch in cluster.logs("t")[leader]] == [0, 1]
+
+
+# --- the network between brokers ------------------------------------------------------------------------------------
+
+
+def test_a_leader_in_the_minority_acknowledges_nothing(cluster: Cluster) -> None:
+    leader = leads_elsewhere(cluster)
+    majority = others(cluster, leader)
+    once = {"retries": 0, "enable_idempotence": False, "request_timeout_ms": 1000}
+    with producing(cluster) as producer, producing(cluster, **once) as minority:
+        write(producer, b"before")
+        write(minority, b"whole")
+        cluster.partition({leader}, majority)
+        assert cluster.leader("t") == leader
+        with pytest.raises(BarnabasError):
+            minority.send("t", b"reaches the minority alone").result(timeout=60)
+        assert len(cluster.logs("t")[leader]) == 3
+        cluster.wait_for(lambda: cluster.leader("t") in majority, what="a leader in the majority")
+        write(producer, b"during")
+        cluster.heal()
+        cluster.wait_in_sync()
+        cluster.wait_for(lambda: same_logs(cluster), what="the same log in all replicas")
+        assert read(cluster, 3) == [b"before", b"whole", b"during"]
+
+
+def test_a_follower_that_is_cut_off_leaves_the_isr_and_comes_back(cluster: Cluster) -> None:
+    leader = leads_elsewhere(cluster)
+    follower = others(cluster, leader, cluster.controller)[0]
+    cluster.cut(leader, follower)
+    with producing(cluster) as producer:
+        write(producer, b"once the follower is out")
+        assert follower not in cluster.in_sync_replicas("t")
+        assert cluster.logs("t")[follower] == []
+        cluster.heal()
+        cluster.wait_in_sync()
+        cluster.wait_for(lambda: same_logs(cluster), what="the same log in all replicas")
+
+
+def test_a_slow_link_delays_what_needs_it(cluster: Cluster) -> None:
+    cluster.create_topic("t", assignments={0: [1, 2]})
+    with producing(cluster) as producer:
+        write(producer, b"connects")
+        cluster.slow(1, 2, 100)
+        began = time.monotonic()
+        write(producer, b"slow")
+        assert time.monotonic() - began > 0.1
+        cluster.slow(1, 2, 0)
+        write(producer, b"fast")
+
+
+def test_links_that_do_not_exist_are_refused(cluster: Cluster) -> None:
+    with pytest.raises(UsageError, match="no link to itself"):
+        cluster.cut(1, 1)
+    with pytest.raises(UsageError, match="there is no broker 4"):
+        cluster.slow(1, 4, 10)
+    with pytest.raises(UsageError, match="in two groups"):
+        cluster.partition({1, 2}, {2, 3})
+    with pytest.raises(UsageError, match="0 to 3600000 ms"):
+        cluster.slow(1, 2, -1)
+
+
+# --- disks, clocks, leaders -----------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_of_the_leader_holds_producers_up(cluster: Cluster) -> None:
+    cluster.create_topic("t")
+    with producing(cluster) as producer:
+        with cluster.disk(cluster.leader("t")).full():
+            sent = producer.send("t", b"waits")
+            with pytest.raises(OperationTimedOut):
+                sent.result(timeout=0.3)
+        sent.result(timeout=60)
+
+
+def test_a_clock_that_is_wrong_stamps_the_records(cluster: Cluster) -> None:
+    cluster.create_topic("t", configs={"message.timestamp.type": "LogAppendTime"})
+    cluster.clock(cluster.leader("t")).skew(-1000)
+    with producing(cluster) as producer:
+        sent = producer.send("t", b"x").result(timeout=60)
+    assert abs(sent.timestamp / 1000 - (time.time() - 1000)) < 60
+
+
+def test_a_leader_moves(cluster: Cluster) -> None:
+    cluster.create_topic("t")
+    before = cluster.leader("t")
+    with producing(cluster) as producer:
+        write(producer, b"before")
+        moved = cluster.move_leader("t")
+        assert moved != before
+        assert cluster.leader("t") == moved
+        write(producer, b"after")
+        assert cluster.move_leader("t", to=before) == before
+        write(producer, b"back")
+    with pytest.raises(EligibleLeadersNotAvailable):
+        cluster.move_leader("t", to=before)
+    cluster.wait_for(lambda: same_logs(cluster), what="the same log in all replicas")
+    assert [batch.leader_epoch for batch in cluster.logs("t")[moved]] == [0, 1, 2]
+
+
+def test_logs_are_read_while_brokers_are_dead(cluster: Cluster) -> None:
+    cluster.create_topic("t")
+    with producing(cluster) as producer:
+        write(producer, b"a", b"b")
+    cluster.wait_for(lambda: same_logs(cluster), what="the same log in all replicas")
+    cluster.kill(cluster.leader("t"))
+    logs = cluster.logs("t")
+    assert sorted(logs) == [1, 2, 3]
+    assert [[batch.last_offset for batch in log] for log in logs.values()] == [[0, 1]] * 3
+
+
+# --- reset ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_reset_takes_less_than_fifty_milliseconds(cluster: Cluster) -> None:
+    cluster.create_topic("t", 3)
+    with producing(cluster) as producer:
+        write(producer, b"x")
+    with Stopwatch() as now:
+        began = now()
+        cluster.reset()
+        took = now() - began
+    assert took < 0.05
+    assert [cluster.broker(node_id).topics() for node_id in (1, 2, 3)] == [[], [], []]
+
+
+def test_a_reset_ends_all_that_a_test_has_done(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.create_topic("t")
+    cluster.kill(1)
+    cluster.pause(2)
+    cluster.cut(2, 3)
+    cluster.disk(3).fail()
+    cluster.clock(3).skew(5)
+    cluster.reset()
+    assert all(cluster.broker(node_id).is_running for node_id in (1, 2, 3))
+    cluster.create_topic("t")
+    with producing(cluster) as producer:
+        write(producer, b"x")
+    cluster.wait_for(lambda: same_logs(cluster), what="the same log in all replicas")
+
+
+def test_waiting_in_vain_says_what_is_missing(cluster: Cluster) -> None:
+    cluster.create_topic("t")
+    cluster.kill(3)
+    cluster.wait_for(lambda: cluster.in_sync_replicas("t") == {1, 2}, what="the ISR of two")
+    with pytest.raises(TimeoutError, match="t-0 has 1, 2 of 1, 2, 3"):
+        cluster.wait_in_sync(timeout=0.05)
