@@ -365,6 +365,7 @@ class Broker:
                 self.config.broker_rack,
                 peer_endpoint,
                 self._process,
+                self.log_manager.may_have_lost_records,
             )
         )
         undo.callback(controller.stop)

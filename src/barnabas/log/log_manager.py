@@ -121,6 +121,11 @@ class LogManager:
                     "only one of them"
                 )
 
+    @property
+    def may_have_lost_records(self) -> bool:
+        """Whether records that were appended may be missing, because the machine went down. Known after `startup`."""
+        return any(directory.may_have_lost_records for directory in self.directories)
+
     def directory_paths(self) -> dict[uuid.UUID, str]:
         """Returns the path of each data directory by its id, known after `startup`."""
         return {d.directory_id: os.path.realpath(d.path) for d in self.directories if d.directory_id is not None}

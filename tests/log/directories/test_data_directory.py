@@ -42,6 +42,21 @@ def test_a_copied_directory_is_not_trusted(rig) -> None:
     assert not copy.directories[0].states("boot-1")(A0).trusted_boot
 
 
+@pytest.mark.parametrize(
+    ("boot", "end", "lost"),
+    [("boot-1", "killed", False), ("boot-2", "killed", True), ("boot-2", "stopped", False)],
+)
+def test_records_may_be_lost_when_the_machine_goes_down(rig, boot: str, end: str, lost: bool) -> None:
+    manager = start(rig.manager())
+    assert not manager.may_have_lost_records, "a new directory has none"
+    manager.create(A0, None, CONFIG)
+    if end == "killed":
+        die(manager)
+    else:
+        manager.shutdown()
+    assert start(rig.manager(boot_id=boot)).may_have_lost_records is lost
+
+
 def test_an_unknown_boot_is_not_trusted(rig) -> None:
     manager = start(rig.manager(boot_id=""))
     die(manager)

@@ -126,6 +126,8 @@ class DataDirectory:
         self.directory_id: uuid.UUID | None = None
         self.used = False
         """Whether a broker has used the directory: it has meta.properties. Known after `claim`."""
+        self.may_have_lost_records = False
+        """Whether records that were appended may be missing, because the machine went down. Known after `states`."""
         self._lock_fd = -1
         self._written: dict[str, Mapping[TopicPartition, Offset]] = {}
 
@@ -218,6 +220,7 @@ class DataDirectory:
         verification = Verification.TAIL if trusted else Verification.FULL
         if read_clean_shutdown(self.path):
             verification = Verification.NONE
+        self.may_have_lost_records = self.used and verification is Verification.FULL
         recovery_points = self._checkpoint(RECOVERY_CHECKPOINT)
         starts = self._checkpoint(LOG_START_CHECKPOINT)
         high_watermarks = self._checkpoint(HIGH_WATERMARK_CHECKPOINT)
