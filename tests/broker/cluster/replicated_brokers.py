@@ -70,6 +70,8 @@ class ReplicatedBrokers:
         self.addresses: dict[int, PeerAddress] = {}
         self.topics: dict[str, TopicImage] = {}
         self.isr_changes: list[IsrChange] = []
+        self.fenced: set[int] = set()
+        """The brokers that the metadata calls fenced."""
         self._version = 1000
         self._starts = 0
         options = {name.replace("_", "."): value for name, value in settings.items()}
@@ -109,7 +111,7 @@ class ReplicatedBrokers:
 
     # --- metadata ---------------------------------------------------------------------------------------------------
 
-    def create(self, name: str, *partitions: Sequence[int]) -> None:
+    def create(self, name: str, *partitions: Sequence[int], to: Sequence[int] = ()) -> None:
         """Creates a topic by the replicas of each partition. The first one leads, all are in sync.
 
         The registry knows it as a topic of the first broker, so that this one may restart.
@@ -125,7 +127,7 @@ class ReplicatedBrokers:
                 for replicas in partitions
             ),
         )
-        self.publish(name)
+        self.publish(name, to=to)
 
     def change(self, name: str, number: int = 0, **changes: Any) -> None:
         """Changes a partition and its partition epoch, without telling the brokers."""
@@ -144,7 +146,11 @@ class ReplicatedBrokers:
             version=self._version,
             brokers={
                 BrokerId(node_id): BrokerImage(
-                    BrokerId(node_id), address.broker_epoch, (), peer_endpoint=address.endpoint
+                    BrokerId(node_id),
+                    address.broker_epoch,
+                    (),
+                    fenced=node_id in self.fenced,
+                    peer_endpoint=address.endpoint,
                 )
                 for node_id, address in self.addresses.items()
             },

@@ -218,6 +218,8 @@ class ReplicaFetcher:
         is_full = self._epoch == _INITIAL_EPOCH
         if self._in_flight and (is_full or self._in_flight > 1):
             return
+        if is_full and self._named:
+            self._begin_session(self._session_id)  # the leader keeps none
         number = self._last_number + 1
         fetches = self._next_fetches(number)
         if not (fetches if self._in_flight else self._named):
