@@ -190,4 +190,7 @@ def test_what_is_written_is_read_by_hand_and_by_the_codec(
     assert message == messages.FetchResponse(
         throttle_time_ms=7, session_id=5 if version >= 7 else 0, responses=expected
     )
-    assert plain(read_fetch_response(written, len(BEFORE), version)) == by_codec(written, version)
+    read = read_fetch_response(written, len(BEFORE), version)
+    assert plain(read) == by_codec(written, version)
+    diverging = [[each.diverging_epoch for each in partitions] for _, partitions in read.topics]
+    assert diverging == [[data.diverging_epoch if version >= 12 else None for data, _ in found] for *_, found in topics]

@@ -359,6 +359,23 @@ def test_members_that_lag_leave_by_the_periodic_check(replicas: ReplicaSet) -> N
     assert leader.log.high_watermark == 1
 
 
+def test_an_unnamed_follower_had_all_records_if_its_last_fetch_found_none(replicas: ReplicaSet) -> None:
+    leader = replicas.elect(1)
+    leader.append_as_leader(validated_batch(), 1)
+    behind, at_end = FollowerFetch(0, 0, -1, 0), FollowerFetch(1, 0, 0, 0)
+    replicas.ask(1, 2, at_end)
+    replicas.ask(1, 3, at_end)
+    replicas.clock.now += 60
+    leader.follower_had_all(2, at_end, replicas.clock.now)
+    leader.follower_had_all(3, behind, replicas.clock.now)  # it has fetched elsewhere since
+    leader.follower_had_all(3, at_end._replace(leader_epoch=1), replicas.clock.now)
+    leader.follower_had_all(9, at_end, replicas.clock.now)  # no replica
+    leader.append_as_leader(validated_batch(), 1)
+    change = leader.propose_isr_change(replicas.clock.now)
+    assert change is not None
+    assert [member.broker_id for member in change.new_isr] == [1, 2]
+
+
 def test_the_high_watermark_goes_on_when_a_replica_stops_joining(replicas: ReplicaSet) -> None:
     """No fetch comes and no append: the periodic check has to notice."""
     leader = replicas.elect(1, isr=(1,))

@@ -49,6 +49,18 @@ def test_a_fetch_that_arrives_late_takes_nothing_back() -> None:
     assert replica.last_caught_up == 100.0
 
 
+def test_a_follower_that_had_all_records_lags_from_then_on() -> None:
+    replica = fetched(Replica(2), 10, 10, 100.0)
+    replica.had_all(150.0)
+    assert replica.last_caught_up == 150.0
+    assert replica.is_caught_up(11, 160.0, LAG_S)
+    assert not replica.is_caught_up(11, 160.1, LAG_S)
+    replica.had_all(140.0)
+    assert replica.last_caught_up == 150.0, "time does not go back"
+    fetched(replica, 10, 12, 151.0)
+    assert replica.last_caught_up == 150.0
+
+
 def test_a_member_of_the_isr_is_caught_up_at_the_election_and_no_other_replica() -> None:
     assert Replica(2, 100.0).is_caught_up(50, 105.0, LAG_S)
     assert not Replica(2).is_caught_up(50, 5.0, LAG_S), "also where the clock has just begun"

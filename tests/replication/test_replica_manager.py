@@ -110,6 +110,37 @@ def test_a_topic_that_is_deleted_or_made_anew(cluster: Cluster, tmp_path: Path) 
     assert cluster.manager.offsets() == {}
 
 
+def test_a_replica_that_leaves_the_assignment_is_deleted(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.topic("t", ME, OTHER, ME)
+    cluster.apply()
+    leaving = cluster.manager.leader_of("t", 0)
+    watcher = Watcher(leaving)
+    topic = cluster.topics["t"]
+    assigned = PartitionImage(OTHER, 1, (OTHER,), (OTHER,), 1)
+    cluster.topics["t"] = topic._replace(partitions=(assigned, *topic.partitions[1:]))
+    cluster.apply("t")
+    assert watcher.woken
+    assert leaving.is_retired
+    assert cluster.resigned == ["t-0"]
+    assert cluster.manager.get("t", 0) is None
+    assert cluster.manager.get("t", 1) is not None
+    assert not (tmp_path / "t-0").exists()
+    cluster.topics["t"] = topic._replace(partitions=(assigned._replace(replicas=(OTHER, ME), partition_epoch=2),))
+    cluster.apply("t")
+    again = cluster.manager.get("t", 0)
+    assert again is not None
+    assert (again.log.log_end_offset, again.is_leader) == (0, False)
+
+
+def test_an_assignment_that_is_no_newer_deletes_nothing(cluster: Cluster) -> None:
+    cluster.topic("t", ME, epoch=5)
+    cluster.apply()
+    topic = cluster.topics["t"]
+    cluster.topics["t"] = topic._replace(partitions=(PartitionImage(OTHER, 5, (OTHER,), (OTHER,), 5),))
+    cluster.apply("t")
+    assert cluster.manager.leader_of("t", 0).is_leader
+
+
 def test_the_log_of_an_older_topic_of_the_same_name_is_not_taken(cluster: Cluster) -> None:
     """The topic was deleted and made again while this broker was away."""
     old = cluster.logs.create(TopicPartition("t", 0), uuid.UUID(int=1), DEFAULT_LOG_CONFIG)

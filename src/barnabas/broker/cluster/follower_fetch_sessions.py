@@ -142,7 +142,6 @@ class FollowerFetchSession:
                     self._partitions[key] = known
                 else:
                     known.fetch, known.max_bytes, known.is_answered = fetch, asked.partition_max_bytes, False
-                    changed.pop(known, None)
                 changed[known] = None  # behind those that were not served last time
 
     def _forget(self, topic_id: UUID, number: int) -> None:
