@@ -33,7 +33,9 @@ class HandlerConnection:
         request_class = message_classes(api)[0]
         request, _ = decode(request_class, version, encode(request_class(**fields), version))
         connection = SimpleNamespace(client_software="", peer_host="127.0.0.1")
-        context = SimpleNamespace(api_key=api, api_version=version, client_id=self._client_id, connection=connection)
+        context = SimpleNamespace(
+            api_key=api, api_version=version, client_id=self._client_id, connection=connection, is_broker=False
+        )
         self._last = (api, version)
         handler = import_module(HANDLER_MODULES[api.name.lower()])
         self._answer = handler.handle(self._world.broker, request, context)

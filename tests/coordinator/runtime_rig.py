@@ -61,6 +61,7 @@ class World:
         self.log = MemoryLog()
         self.codec = Numbers()
         self.machines: list[Sum] = []
+        self.is_in_doubt = False
         self.runtime: CoordinatorRuntime[Sum, int] = self.make()
 
     def make(self) -> CoordinatorRuntime[Sum, int]:
@@ -76,6 +77,7 @@ class World:
             scheduler=self.scheduler,
             wall_ms=self.scheduler.wall_ms,
             commit_timeout_ms=5000,
+            may_be_replaced=lambda: self.is_in_doubt,
             logger=logging.getLogger("test"),
         )
 

@@ -169,3 +169,14 @@ class TestTimers:
         machine.timers.cancel("t")
         world.scheduler.advance(5)
         assert machine.total == 1
+
+
+def test_a_broker_that_may_be_replaced_shows_and_changes_nothing() -> None:
+    world = World()
+    world.runtime.load(0, 1)
+    assert world.add(1).value == 1
+    world.is_in_doubt = True
+    assert isinstance(world.add(1).value, NotCoordinator)
+    assert isinstance(world.run(lambda machine: machine.add()).value, NotCoordinator)
+    world.is_in_doubt = False
+    assert world.add(1).value == 2

@@ -65,6 +65,10 @@ class Membership(Protocol):
         """Returns a future that is done when a broker that has just died is fenced, and others lead its partitions;
         None if there is none."""
 
+    def may_be_replaced(self) -> bool:
+        """Returns whether other brokers may lead in place of this one without its knowledge, because its process stood
+        still."""
+
     def was_live(self, node_id: BrokerId) -> bool:
         """Returns whether a fenced broker was live a few seconds ago."""
 

@@ -66,8 +66,11 @@ class CoordinatorRuntime(Generic[S, R]):
         wall_ms: Callable[[], int],
         commit_timeout_ms: int,
         compression: str = "none",
+        may_be_replaced: Callable[[], bool] = lambda: False,
         logger: logging.Logger | None = None,
     ) -> None:
+        """`may_be_replaced()` says that another broker may lead the partitions without the knowledge of this one. Then
+        requests are refused, and what this broker knows is not shown."""
         self.topic = topic
         self._log = log
         self._serde = serde
@@ -76,6 +79,7 @@ class CoordinatorRuntime(Generic[S, R]):
         self._wall_ms = wall_ms
         self._commit_timeout_ms = commit_timeout_ms
         self._compression = compression
+        self._may_be_replaced = may_be_replaced
         self._logger = logger or logging.getLogger(__name__)
         self._contexts: dict[int, CoordinatorContext[S]] = {}
         self._load_queue: deque[CoordinatorContext[S]] = deque()
@@ -241,6 +245,8 @@ class CoordinatorRuntime(Generic[S, R]):
         context = self._contexts.get(partition)
         if context is None or context.state is CoordinatorState.FAILED:
             raise NotCoordinator(f"{self.topic}-{partition} is not led by this broker")
+        if self._may_be_replaced():
+            raise NotCoordinator(f"this broker stood still, and another one may lead {self.topic}-{partition}")
         if context.state is CoordinatorState.LOADING:
             self._load_next(context)
             raise CoordinatorLoadInProgress(f"{self.topic}-{partition} is being read")

@@ -28,6 +28,8 @@ SETTINGS = {
     "transaction.state.log.min.isr": 2,
     "transaction.state.log.num.partitions": 3,
     "group.initial.rebalance.delay.ms": 0,
+    "broker.session.timeout.ms": 3000,
+    "broker.heartbeat.interval.ms": 500,
 }
 QUICK = {"reconnect_backoff_ms": 10, "reconnect_backoff_max_ms": 100, "retry_backoff_ms": 10}
 
@@ -46,6 +48,14 @@ class ClusterProcesses:
     @property
     def bootstrap(self) -> str:
         return ",".join(self._addresses.values())
+
+    def address(self, node_id: int) -> tuple[str, int]:
+        host, _, port = self._addresses[node_id].partition(":")
+        return host, int(port)
+
+    def others(self, node_id: int) -> str:
+        """The bootstrap servers without one broker."""
+        return ",".join(address for other, address in self._addresses.items() if other != node_id)
 
     def output(self, node_id: int) -> str:
         return (self._root / f"{node_id}.log").read_text(errors="replace")
@@ -87,6 +97,12 @@ class ClusterProcesses:
         self._processes[node_id].send_signal(signal.SIGKILL)
         self._processes[node_id].wait()
 
+    def pause(self, node_id: int) -> None:
+        self._processes[node_id].send_signal(signal.SIGSTOP)
+
+    def resume(self, node_id: int) -> None:
+        self._processes[node_id].send_signal(signal.SIGCONT)
+
     def heal(self) -> None:
         """Starts the brokers again that were killed. Returns when all replicas are in sync."""
         killed = [node_id for node_id, process in self._processes.items() if process.poll() is not None]
@@ -118,6 +134,10 @@ class ClusterProcesses:
     def coordinator(self, *, group: str = "", transactional_id: str = "") -> int:
         partitions = self.partitions(CONSUMER_OFFSETS if group else TRANSACTION_STATE)
         return int(partitions[partition_for(group or transactional_id, len(partitions))].leader)
+
+    def controller(self) -> int:
+        with self.admin() as admin:
+            return int(admin.describe_cluster().controller_id)
 
     def out_of_sync(self) -> list[str]:
         try:

@@ -13,7 +13,7 @@ OTHER = BrokerId(2)
 def connect(broker: Broker, *, fenced: bool = False) -> FakePeers:
     """Registers another broker. `disconnect` has to follow."""
     peers = FakePeers()
-    broker._cluster = SimpleNamespace(peers=peers)  # type: ignore[assignment]
+    broker._cluster = SimpleNamespace(peers=peers, may_be_replaced=lambda: False)  # type: ignore[assignment]
     other = BrokerImage(OTHER, 7, (), fenced=fenced)
     _change(broker, brokers={**broker.image.brokers, OTHER: other})
     return peers

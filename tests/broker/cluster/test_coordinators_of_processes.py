@@ -1,5 +1,6 @@
 """Transactions and groups over three brokers, whose coordinators are killed with SIGKILL."""
 
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -7,6 +8,10 @@ from typing import Any
 import pytest
 
 import barnabas
+from barnabas.connection.broker.client_request import client_id_field, request_frame
+from barnabas.errors import NotCoordinator
+from barnabas.protocol.codec import decode
+from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 from barnabas.types import TopicPartition
 from broker.cluster.cluster_processes import QUICK, ClusterProcesses
 
@@ -282,3 +287,30 @@ def test_a_copy_is_exact_when_a_coordinator_is_killed(cluster: ClusterProcesses,
     with cluster.admin() as admin:
         offsets = {key.partition: found.offset for key, found in admin.list_group_offsets("g").items()}
     assert offsets == dict.fromkeys(range(3), 100)
+
+
+def commit_one(bootstrap: str, group: str, offset: int) -> None:
+    with barnabas.Admin(bootstrap_servers=bootstrap, request_timeout_ms=1000, **QUICK) as admin:  # type: ignore[arg-type]
+        admin.alter_group_offsets(group, {TopicPartition("t", 0): offset}, timeout=CALL_S)
+
+
+def test_a_coordinator_that_was_paused_shows_no_old_offsets(cluster: ClusterProcesses) -> None:
+    """Requests that came meanwhile are read before it learns that another broker coordinates the group."""
+    commit_one(cluster.bootstrap, "g", 1)  # creates __consumer_offsets
+    controller = cluster.controller()  # nobody takes its place while its process exists
+    group = next(name for name in "abcdef" if cluster.coordinator(group=name) != controller)
+    commit_one(cluster.bootstrap, group, 5)
+    paused = cluster.coordinator(group=group)
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
+    with socket.create_connection(cluster.address(paused), CALL_S) as client:
+        cluster.pause(paused)
+        try:
+            client.sendall(request_frame(request, 8, 1, client_id_field("test")))
+            commit_one(cluster.others(paused), group, 6)
+        finally:
+            cluster.resume(paused)
+        with client.makefile("rb") as frames:
+            size = int.from_bytes(frames.read(4), "big")
+            frame = frames.read(size)
+    (found,) = decode(OffsetFetchResponse, 8, frame, 5)[0].groups
+    assert found.error_code == NotCoordinator.code

@@ -15,6 +15,7 @@ from barnabas.broker.cluster.isr_changes import IsrChangeSender
 from barnabas.broker.cluster.liveness import Liveness, ProcessLiveness, Watch
 from barnabas.broker.cluster.metadata_copy import MetadataCopier
 from barnabas.broker.cluster.metadata_messages import update_of
+from barnabas.broker.cluster.pause_detector import PauseDetector
 from barnabas.broker.cluster.replica_fetcher_manager import ReplicaFetcherManager
 from barnabas.broker.peers.forwarding import Forwarder
 from barnabas.broker.peers.identity import PeerIdentity
@@ -51,6 +52,8 @@ ELECTION_MAX_S: Final = 1.0
 """The longest wait for the leaders that follow a dead broker."""
 SHOWN_S: Final = 5.0
 """The time for which clients are still told the address of a broker that was fenced."""
+TICK_S: Final = 0.25
+"""The interval at which the event loop is seen to run."""
 LEAVE_MAX_S: Final = 5.0
 """A controlled shutdown that takes longer is given up: the others notice that the process has ended."""
 
@@ -98,6 +101,7 @@ class ClusterMember:
         self._failures = 0
         """The number of heartbeats since the last one that the controller answered."""
         self._in_heartbeat = False
+        self._pauses = PauseDetector(broker.loop.time, broker.config.broker_session_timeout_ms / 2000)
         self._is_leaving = False
         self._is_closed = False
         self._dying: dict[BrokerId, int] = {}
@@ -140,6 +144,8 @@ class ClusterMember:
         self._copier.image_changed()
         self._controller_changed()
         self._note_if_joined()  # the only broker of its cluster is taken in while it starts
+        self._pauses.tick()
+        self._every(TICK_S, "pauses", self._pauses.tick)
         self._every(CONTROLLER_CHECK_S, "sessions", self._check_sessions)
         lag_s = self._broker.config.replica_lag_time_max_ms / 1000
         self._every(lag_s / 2, "in-sync replicas", self._propose_isr_changes)
@@ -209,7 +215,7 @@ class ClusterMember:
         finally:
             self._in_heartbeat = False
         interval_s = self._broker.config.broker_heartbeat_interval_ms / 1000
-        if is_fenced:
+        if is_fenced or self._pauses.may_be_replaced():
             interval_s = min(interval_s, QUICK_S * 2 ** min(self._failures, 10))
         self._in(interval_s, "heartbeat", self._beat)
 
@@ -225,6 +231,7 @@ class ClusterMember:
             current_metadata_offset=broker.image.version,
             want_shut_down=self._is_leaving,
         )
+        sent_at = broker.loop.time()
         response: BrokerHeartbeatResponse
         if self.duties is not None:
             response = await self.duties.heartbeat(request)
@@ -233,7 +240,14 @@ class ClusterMember:
             response = await self.peers.send(controller_id, request, role=Role.CONTROL, timeout_s=timeout_s)
         if response.error_code:
             raise error_for(response.error_code, f"broker {controller_id} refuses the heartbeat")
+        if not response.is_fenced:
+            self._pauses.confirmed(sent_at)
         return response.is_fenced
+
+    def may_be_replaced(self) -> bool:
+        """Returns whether other brokers may lead in place of this one without its knowledge, because its process stood
+        still."""
+        return self._pauses.may_be_replaced()
 
     async def answer_heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
         """Answers the heartbeat of another broker, as the controller. Raises KafkaError, RegistryUnavailable."""

@@ -43,6 +43,7 @@ class GroupCoordinatorService:
             later=broker.time_slicer.call_soon,
             wall_ms=broker.clock.wall_ms,
             partition_count=partition_count,
+            may_be_replaced=lambda: broker.cluster is not None and broker.cluster.may_be_replaced(),
             compression=_CODECS[config.offsets_topic_compression_codec],
         )
         listen_to_partitions(OFFSETS_TOPIC, self.coordinator, manager, broker.loop)

@@ -36,6 +36,7 @@ def make_transaction_coordinator(broker: BrokerServices, send_markers: MarkerCha
         partition_count=partition_count,
         new_producer_id=broker.producer_ids.next,
         send_markers=send_markers,
+        may_be_replaced=lambda: broker.cluster is not None and broker.cluster.may_be_replaced(),
     )
     listen_to_partitions(TRANSACTION_STATE_TOPIC, coordinator, broker.replica_manager, broker.loop)
     return coordinator

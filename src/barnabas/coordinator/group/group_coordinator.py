@@ -73,10 +73,12 @@ class GroupCoordinator:
         new_id: Callable[[], str] = lambda: str(uuid4()),
         compression: str = "none",
         later: Callable[[Callable[[], None]], object] | None = None,
+        may_be_replaced: Callable[[], bool] = lambda: False,
         logger: logging.Logger | None = None,
     ) -> None:
         """`partition_count()` returns the partitions of __consumer_offsets, `new_id()` the random part of a member id.
-        `later` calls back when the next part of a request about many groups may run."""
+        `later` calls back when the next part of a request about many groups may run. The runtime explains
+        `may_be_replaced`."""
         self.config = config
         self._later = later or partial(scheduler.call_later, 0.0)
         self._partition_count = partition_count
@@ -90,6 +92,7 @@ class GroupCoordinator:
             scheduler=scheduler,
             wall_ms=wall_ms,
             commit_timeout_ms=config.offset_commit_timeout_ms,
+            may_be_replaced=may_be_replaced,
             compression=compression,
             logger=self._logger,
         )

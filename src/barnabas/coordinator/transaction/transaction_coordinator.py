@@ -62,10 +62,11 @@ class TransactionCoordinator:
         new_producer_id: NewProducerId,
         send_markers: MarkerChannel,
         later: Callable[[Callable[[], None]], object] | None = None,
+        may_be_replaced: Callable[[], bool] = lambda: False,
         logger: logging.Logger | None = None,
     ) -> None:
         """`partition_count()` returns the partitions of __transaction_state. `new_producer_id()` may raise KafkaError.
-        `later` calls back when the next part of a long request may run."""
+        `later` calls back when the next part of a long request may run. The runtime explains `may_be_replaced`."""
         self.config = config
         self._later = later or partial(scheduler.call_later, 0.0)
         self._partition_count = partition_count
@@ -82,6 +83,7 @@ class TransactionCoordinator:
             scheduler=scheduler,
             wall_ms=wall_ms,
             commit_timeout_ms=config.commit_timeout_ms,
+            may_be_replaced=may_be_replaced,
             logger=self._logger,
         )
         self._completions = TransactionMarkerChannelManager(config, scheduler, send_markers, self.runtime, self._logger)
