@@ -1,4 +1,5 @@
-"""A cluster of three brokers that the tests of this folder share; each begins with a whole and empty one."""
+"""Clusters of three brokers that the tests of this folder share, in threads and as processes; each test begins with a
+whole and empty one."""
 
 from collections.abc import Iterator
 
@@ -7,9 +8,9 @@ import pytest
 from barnabas.testing import Cluster
 
 
-@pytest.fixture(scope="package")
-def shared_cluster() -> Iterator[Cluster]:
-    with Cluster() as cluster:
+@pytest.fixture(scope="package", params=[False, True], ids=["threads", "processes"])
+def shared_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with Cluster(processes=request.param) as cluster:
         yield cluster
 
 

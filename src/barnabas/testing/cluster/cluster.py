@@ -6,6 +6,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +17,7 @@ from barnabas.errors import NotController, UnknownTopicOrPartition, UsageError
 from barnabas.metadata.image import NO_LEADER, MetadataImage, PartitionImage
 from barnabas.testing.broker import Broker
 from barnabas.testing.clock import SkewedClock
+from barnabas.testing.cluster.broker_process import BrokerProcess, Launcher
 from barnabas.testing.cluster.links import Links
 from barnabas.testing.cluster.logs import LoggedBatch, read_log
 from barnabas.testing.cluster.ports import ReservedPort
@@ -46,11 +48,11 @@ is noticed in three seconds."""
 class Cluster:
     """A cluster for tests: `with Cluster() as cluster: client(cluster.bootstrap_servers)`.
 
-    Its brokers have the ids 1, 2 and so on; each is a `barnabas.testing.Broker` in a thread of its own. Their data are
-    in a temporary directory, which is removed at the end. `racks`: the rack of each broker. `settings`: the settings of
-    all brokers under Kafka's names. `patience`: the seconds that a method waits before it raises TimeoutError. Topics
-    get three replicas and min.insync.replicas=2 unless `settings` say otherwise. All methods may be called from any
-    thread.
+    Its brokers have the ids 1, 2 and so on; each is a `barnabas.testing.Broker` in a thread of its own, or with
+    `processes` in a process of its own. Their data are in a temporary directory, which is removed at the end. `racks`:
+    the rack of each broker. `settings`: the settings of all brokers under Kafka's names. Topics get three replicas and
+    min.insync.replicas=2 unless they say otherwise. `patience`: the seconds that a method waits before it raises
+    TimeoutError. All methods may be called from any thread.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Cluster:
         brokers: int = 3,
         racks: Sequence[str] | None = None,
         *,
+        processes: bool = False,
         settings: Mapping[str, object] | None = None,
         patience: float = 30.0,
     ) -> None:
@@ -68,6 +71,8 @@ class Cluster:
         self.patience = patience
         self.node_ids = tuple(range(1, brokers + 1))
         self._racks = racks
+        self._processes = processes
+        self._launcher: Launcher | None = None
         self._settings = {**CLUSTER_SETTINGS, **_replication_settings(brokers), **(settings or {})}
         self._brokers: dict[int, Broker] = {}
         self._ports: list[ReservedPort] = []
@@ -89,11 +94,12 @@ class Cluster:
         self.data_dir = Path(tempfile.mkdtemp(prefix="barnabas-"))
         client_ports, peer_ports = ({node_id: self._reserved() for node_id in self.node_ids} for _ in range(2))
         self._links = Links(peer_ports)
+        self._launcher = Launcher() if self._processes else None
         try:
             for node_id in self.node_ids:
                 self._brokers[node_id] = self._new_broker(node_id, client_ports[node_id], peer_ports[node_id])
-            for broker in self._brokers.values():
-                broker.start()
+            with ThreadPoolExecutor(len(self._brokers) if self._processes else 1) as threads:
+                list(threads.map(lambda broker: broker.start(), self._brokers.values()))
             self._wait_until_settled()
         except BaseException:
             self.close()
@@ -119,7 +125,10 @@ class Cluster:
         }
         if self._racks is not None:
             settings["broker.rack"] = self._racks[node_id - 1]
-        return Broker(data_dir=self._directory(node_id), settings=settings, patience=self.patience)
+        directory = self._directory(node_id)
+        if self._launcher is not None:
+            return BrokerProcess(self._launcher, data_dir=directory, settings=settings, patience=self.patience)
+        return Broker(data_dir=directory, settings=settings, patience=self.patience)
 
     def _directory(self, node_id: int) -> Path:
         return self.data_dir / f"broker-{node_id}"
@@ -135,6 +144,9 @@ class Cluster:
         for broker in running:
             broker.kill()
         self._brokers.clear()
+        if self._launcher is not None:
+            self._launcher.close()
+            self._launcher = None
         if self._links is not None:
             self._links.close()
             self._links = None

@@ -1,0 +1,117 @@
+"""Forks the brokers of a test's cluster that are processes of their own: `python -m barnabas.testing.cluster.launcher`.
+
+What a broker imports takes half a second, so one process imports it for all of them. It has no threads, unlike the
+test, and takes requests on a socket: each comes with the descriptor of the connection on which the new broker gets its
+orders. A broker ends when that connection does, and the launcher with all brokers when its socket is closed: nothing
+outlives the test.
+"""
+
+import logging
+import os
+import pickle
+import signal
+import socket
+import struct
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from barnabas.broker.supervisor.broker_process import preload
+from barnabas.errors import BarnabasError
+from barnabas.testing.broker import Broker
+
+__all__ = ["PID", "Order", "Start", "break_disk", "start_broker"]
+
+PID: Final = struct.Struct(">i")
+"""The launcher's answer: the process id."""
+
+
+class Start(NamedTuple):
+    """The first message to a new broker."""
+
+    data_dir: Path
+    settings: Mapping[str, object]
+    patience: float
+    disk_fault: tuple[Any, ...]
+    """The method of FaultyDisk with its arguments; empty for none."""
+    skew_s: float
+
+
+class Order(NamedTuple):
+    """Each later message: a function of a module, which is called with the broker and these arguments. The answer is
+    (True, result) or (False, error)."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+
+
+def start_broker(broker: Broker) -> str:
+    """Starts the broker of this process. Returns its address."""
+    return broker.start().bootstrap_servers
+
+
+def break_disk(broker: Broker, method: str, *arguments: Any) -> None:
+    """Calls a method of the broker's disk."""
+    getattr(broker.disk, method)(*arguments)
+
+
+def _serve(connection: Connection) -> None:
+    """Does what the test asks of a broker, until the connection ends."""
+    start: Start = connection.recv()
+    logging.basicConfig(
+        level=logging.WARNING, format=f"broker {start.settings['node.id']}: %(levelname)s %(message)s", force=True
+    )
+    broker = Broker(data_dir=start.data_dir, settings=start.settings, patience=start.patience)
+    if start.disk_fault:
+        break_disk(broker, *start.disk_fault)
+    broker.clock.skew(start.skew_s)
+    while True:
+        order: Order = connection.recv()
+        answer: tuple[bool, Any]
+        try:
+            answer = True, order.function(broker, *order.arguments, **order.keywords)
+        except Exception as error:
+            error.add_note("In the process of the broker:\n" + traceback.format_exc())
+            answer = False, error
+        try:
+            connection.send(answer)
+        except (TypeError, AttributeError, pickle.PicklingError) as error:
+            connection.send((False, BarnabasError(f"{answer[1]!r} cannot be told to the test: {error}")))
+
+
+def _launch(control: socket.socket) -> None:
+    preload()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # brokers that have ended leave nothing behind
+    while True:
+        request, descriptors, *_ = socket.recv_fds(control, 1, 1)
+        if not request:
+            os.killpg(0, signal.SIGKILL)  # also brokers that are paused; the group has nobody else
+        pid = os.fork()
+        if pid == 0:
+            _run(control, descriptors[0])
+        os.close(descriptors[0])
+        control.sendall(PID.pack(pid))
+
+
+def _run(control: socket.socket, descriptor: int) -> None:
+    """Is a broker, and ends the process when the test does."""
+    status = 1
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        control.close()
+        _serve(Connection(descriptor))
+    except (EOFError, ConnectionError):
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    _launch(socket.socket(fileno=int(sys.argv[1])))
