@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 import logging
 import os
+import socket
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from itertools import islice
@@ -151,6 +152,8 @@ class Broker:
         }
         self._acceptor: Acceptor | None = None
         self._connection_limits = ConnectionLimitsUpdater(loop, self.log)
+        self._unopened: list[socket.socket] = []
+        """The sockets of the listeners, until connections are accepted."""
         self._cluster: ClusterMember | None = None
         self._committer: ThreadPoolExecutor | None = None
         """Syncs for durability=fsync. The thread does nothing else, so that no commit waits for the deletion of a
@@ -208,9 +211,7 @@ class Broker:
                 log=self.log,
             )
             self._controller.subscribe(self.controller.publish(self.metadata_changed))
-            if self._cluster is not None:
-                self._cluster.start()
-            self._acceptor = Acceptor(
+            acceptor = self._acceptor = Acceptor(
                 self.loop,
                 self.dispatcher,
                 limits,
@@ -219,8 +220,12 @@ class Broker:
                 in_thread=partial(self.loop.run_in_executor, self._readers),
                 time_slicer=self.time_slicer,
             )
-            for sock, endpoint in listeners:
-                self._acceptor.listen(sock, endpoint.name)
+            if self._cluster is not None:
+                self._unopened += [sock for sock, _ in listeners]
+                self._cluster.start()
+                self._cluster.once_joined(partial(self._accept, acceptor, listeners))
+            else:
+                self._accept(acceptor, listeners)
             undo.pop_all()
         self._refill_reserves()
         self.log_cleaner.start()
@@ -228,6 +233,14 @@ class Broker:
         if advertised_names(config):
             # The DNS may be slow: nothing waits for this thread, not even a stop.
             threading.Thread(target=self._check_advertised_names, name="barnabas-names", daemon=True).start()
+
+    def _accept(self, acceptor: Acceptor, listeners: Sequence[tuple[socket.socket, Endpoint]]) -> None:
+        """Accepts connections of clients. In a cluster the controller has taken this broker in by then: a broker that
+        knows no live one, not even itself, would tell clients so, and librdkafka would forget all that it knows."""
+        for sock, endpoint in listeners:
+            if not self.stopped:
+                acceptor.listen(sock, endpoint.name)
+        self._unopened.clear()
 
     def stop(self) -> None:
         """Closes connections and logs; all acknowledged records are in the page cache or on the disk.
@@ -254,8 +267,7 @@ class Broker:
             steps.callback(self.transactions.shutdown)
             if self._cluster is not None:
                 steps.callback(self._cluster.close)
-            if self._acceptor is not None:
-                steps.callback(self._acceptor.close)
+            steps.callback(self._close_listeners)
             steps.callback(self._scheduler.stop)
 
     def abandon(self) -> None:
@@ -263,8 +275,7 @@ class Broker:
         caller ends the event loop at once."""
         self.stopped = True
         self._scheduler.stop()
-        if self._acceptor is not None:
-            self._acceptor.close()
+        self._close_listeners()
         if self._cluster is not None:
             self._cluster.close()
         self.log_cleaner.process.close()
@@ -276,6 +287,12 @@ class Broker:
         self.log_manager.abandon()
         self.registry.abandon()
         end_process(self._process)
+
+    def _close_listeners(self) -> None:
+        for sock in self._unopened:
+            sock.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
 
     def _make_data_directories(self) -> None:
         for directory in self.config.data_dirs:

@@ -155,6 +155,13 @@ class ClusterMember:
         """Returns a future that is done when the controller has taken this broker in: it may lead then."""
         return self._joined
 
+    def once_joined(self, call: Callable[[], None]) -> None:
+        """Calls when the controller has taken this broker in, at once if it has."""
+        if self._joined.done():
+            call()
+        else:
+            self._joined.add_done_callback(lambda _: call())
+
     async def leave(self) -> None:
         """Has the controller move this broker's leaders to others, so that its end interrupts nobody. Returns when the
         others know, or after five seconds."""
@@ -208,6 +215,8 @@ class ClusterMember:
             is_fenced = await self._send_heartbeat()
             self._failures = 0
         except BarnabasError as error:
+            if self._is_closed:
+                return
             is_fenced = True
             self._failures += 1
             self._broker.log.debug("heartbeat failed: %s", error)
