@@ -126,7 +126,7 @@ class Round:
         finally:
             workload.stop()
             self._brokers.stop_all()
-        report.failures += executor.failures + self._brokers.ended
+        report.failures += executor.failures + self._brokers.ended + workload.failures
         self._check_output()
         self._fill(executor)
         return report
