@@ -194,3 +194,23 @@ def test_what_is_written_is_read_by_hand_and_by_the_codec(
     assert plain(read) == by_codec(written, version)
     diverging = [[each.diverging_epoch for each in partitions] for _, partitions in read.topics]
     assert diverging == [[data.diverging_epoch if version >= 12 else None for data, _ in found] for *_, found in topics]
+
+
+@pytest.mark.parametrize("version", [16, 17, 18])
+@pytest.mark.parametrize("diverging", [None, (3, 40)])
+def test_a_response_names_the_leaders_of_partitions_that_have_moved(
+    version: int, diverging: tuple[int, int] | None
+) -> None:
+    moved = PartitionData(1, 6, diverging_epoch=diverging)
+    moved.leader_id, moved.leader_epoch = 2, 9
+    topic_id = UUID(int=7)
+    brokers = [(2, "host", 9092, None), (3, "other", 9093, "rack")]
+    (written,) = encode_fetch_response([(topic_id, [PartitionData(0), moved])], version, BEFORE, brokers=brokers)
+    assert isinstance(written, bytes)
+    message, end = decode(messages.FetchResponse, version, written, len(BEFORE))
+    assert end == len(written)
+    assert [(n.node_id, n.host, n.port, n.rack) for n in message.node_endpoints] == brokers
+    read = read_fetch_response(written, len(BEFORE), version)
+    first, second = read.topics[0][1]
+    assert (first.leader_id, first.leader_epoch) == (-1, -1)
+    assert (second.leader_id, second.leader_epoch, second.diverging_epoch) == (2, 9, diverging)

@@ -85,6 +85,7 @@ class BrokerConfig:
     replica_fetch_max_bytes: int
     replica_fetch_response_max_bytes: int
     replica_fetch_backoff_ms: int
+    replica_selector_class: str
     replica_high_watermark_checkpoint_interval_ms: int
     producer_id_expiration_ms: int
     producer_id_expiration_check_interval_ms: int

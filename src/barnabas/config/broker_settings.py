@@ -24,9 +24,11 @@ from barnabas.config.definitions import (
 from barnabas.config.log_config import LONG_MAX
 from barnabas.config.topic import BROKER_DEFAULTS
 
-__all__ = ["BROKER_CONFIGS", "GROUPS", "SYNONYMS"]
+__all__ = ["BROKER_CONFIGS", "GROUPS", "RACK_AWARE", "SYNONYMS"]
 
 INT_MAX: Final = 2**31 - 1
+LEADER_ONLY: Final = "org.apache.kafka.common.replica.LeaderSelector"
+RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 DOUBLE_MAX: Final = 1.7976931348623157e308
 
 _INT, _LONG, _SHORT, _BOOLEAN = ConfigType.INT, ConfigType.LONG, ConfigType.SHORT, ConfigType.BOOLEAN
@@ -125,6 +127,8 @@ _TOPICS: Final[tuple[_Row, ...]] = (
      "The bytes of one Fetch response that a follower asks for."),
     ("replica.fetch.backoff.ms", _INT, 1000, at_least(0), _MEDIUM, _FIXED,
      "How long a follower waits after an error of a partition before it fetches it again."),
+    ("replica.selector.class", _STRING, LEADER_ONLY, OneOf(LEADER_ONLY, RACK_AWARE), _MEDIUM, _FIXED,
+     "Where consumers read: from the leader, or from an in-sync replica in their rack (client.rack, broker.rack), which may be a little behind. Kafka's names of its own two classes."),
     ("replica.high.watermark.checkpoint.interval.ms", _LONG, 5000, None, _HIGH, _FIXED,
      "How often high watermarks are written to disk."),
     ("producer.id.expiration.ms", _INT, 86_400_000, at_least(1), _LOW, _CLUSTER,

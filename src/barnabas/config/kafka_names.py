@@ -120,7 +120,7 @@ _BY_SUBJECT: Final[dict[str, str]] = {
         alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
         auto.leader.rebalance.enable controlled.shutdown.enable cordoned.log.dirs
         leader.imbalance.check.interval.seconds log.dir.failure.timeout.ms quota.window.num
-        quota.window.size.seconds replica.selector.class
+        quota.window.size.seconds
         replica.socket.receive.buffer.bytes replica.socket.timeout.ms replication.quota.window.num
         replication.quota.window.size.seconds socket.connection.setup.timeout.max.ms
         socket.connection.setup.timeout.ms unclean.leader.election.interval.ms

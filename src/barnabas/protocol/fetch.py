@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from barnabas.protocol.codec import decode
+from barnabas.protocol.codec import decode, encode_struct
 from barnabas.protocol.messages import fetch as messages
-from barnabas.protocol.primitives import Part, put_count, put_text, read_size
+from barnabas.protocol.primitives import Part, put_count, put_text, read_size, uvarint
 from barnabas.records.file_slice import FileSlice
 
 __all__ = [
@@ -83,7 +83,7 @@ class PartitionData:
         self.diverging_epoch = diverging_epoch
         """The epoch and its end offset."""
         self.leader_id = -1
-        """The partition's current leader, with its epoch; only read, never written."""
+        """The partition's current leader, with its epoch, if the error is that this broker does not lead it."""
         self.leader_epoch = -1
 
 
@@ -117,11 +117,13 @@ def encode_fetch_response(
     error_code: int = 0,
     session_id: int = 0,
     throttle_time_ms: int = 0,
+    brokers: Sequence[tuple[int, str, int, str | None]] = (),
 ) -> list[bytes | FileSlice]:
     """Returns the parts of the body: `prefix` (the frame's header, whose size the caller fills in) and all that
     follows.
 
-    Topics are named by their ids from version 13 on, by their names before.
+    Topics are named by their ids from version 13 on, by their names before. `brokers` are node id, host, port and rack
+    of the partitions' current leaders, from version 16 on (KIP-951).
     """
     flexible = version >= FLEXIBLE_FROM
     out = bytearray(prefix)
@@ -152,11 +154,24 @@ def encode_fetch_response(
                 _put_partition_tags(out, partition)
         if flexible:
             out.append(0)
-    if flexible:
+    if brokers:
+        _put_brokers(out, brokers, version)
+    elif flexible:
         out.append(0)
     if out:
         parts.append(bytes(out))
     return parts
+
+
+def _put_brokers(out: bytearray, brokers: Sequence[tuple[int, str, int, str | None]], version: int) -> None:
+    found = bytearray()
+    put_count(found, len(brokers), True)
+    for node_id, host, port, rack in brokers:
+        endpoint = messages.NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
+        found += encode_struct(endpoint, version, flexible=True)
+    out += b"\x01\x00"  # one field, tag 0
+    out += uvarint(len(found))
+    out += found
 
 
 def _put_partition_head(out: bytearray, data: PartitionData, version: int, flexible: bool) -> None:
@@ -179,13 +194,22 @@ def _put_partition_head(out: bytearray, data: PartitionData, version: int, flexi
 
 
 def _put_partition_tags(out: bytearray, data: PartitionData) -> None:
+    has_leader = data.leader_epoch >= 0
     if data.diverging_epoch is None:
+        if not has_leader:
+            out.append(0)
+            return
+        out.append(1)
+    else:
+        out.append(2 if has_leader else 1)
+        epoch, end_offset = data.diverging_epoch
+        out += b"\x00\x0d"  # tag 0, 13 bytes
+        out += struct.pack(">iq", epoch, end_offset)
         out.append(0)
-        return
-    epoch, end_offset = data.diverging_epoch
-    out += b"\x01\x00\x0d"  # one field, tag 0, 13 bytes
-    out += struct.pack(">iq", epoch, end_offset)
-    out.append(0)
+    if has_leader:
+        out += b"\x01\x09"  # tag 1, 9 bytes
+        out += struct.pack(">ii", data.leader_id, data.leader_epoch)
+        out.append(0)
 
 
 def read_fetch_response(data: bytes, position: int, version: int) -> FetchResponse:

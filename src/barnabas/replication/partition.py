@@ -39,6 +39,7 @@ from barnabas.records.validation import AppendPolicy, ValidatedBatch
 from barnabas.replication import follower
 from barnabas.replication.leader_state import BrokerEpochs, LeaderState
 from barnabas.replication.replica import FollowerFetch, FollowerRead, IsrChange
+from barnabas.replication.replica_selector import ReplicaView
 from barnabas.types import NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset, ProducerId, TopicPartition
 
 __all__ = ["Partition", "Watcher"]
@@ -485,6 +486,25 @@ class Partition:
         if current_leader_epoch < self.leader_epoch:
             raise FencedLeaderEpoch(f"{self.topic_partition} is in leader epoch {self.leader_epoch} by now")
         raise UnknownLeaderEpoch(f"{self.topic_partition} is in leader epoch {self.leader_epoch} yet")
+
+    def check_reader(self, current_leader_epoch: LeaderEpoch) -> None:
+        """Raises what `check_leader` raises, but lets a consumer read from a follower (KIP-392)."""
+        if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
+            self._fence(current_leader_epoch)
+        if not self.is_leader and (self.is_retired or self.leader_id < 0):
+            raise NotLeaderOrFollower(f"{self.topic_partition} has no leader")
+
+    def followers_with(self, offset: Offset) -> list[ReplicaView]:
+        """Returns the in-sync followers that have the record at an offset, if this broker leads."""
+        state = self._leader_state
+        if state is None:
+            return []
+        return [
+            ReplicaView(replica.broker_id, replica.log_end_offset)
+            for replica in state.followers.values()
+            if replica.broker_id in state.in_sync_replicas
+            and replica.log_start_offset <= offset <= replica.log_end_offset
+        ]
 
     def upper_bound(self, *, read_committed: bool) -> Offset:
         """Returns the offset before which a consumer stops: the last stable offset or the high watermark."""

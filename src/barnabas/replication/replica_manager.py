@@ -55,6 +55,13 @@ class ReplicaManager:
             return found
         raise self._why_not(topic, partition)
 
+    def replica_of(self, topic: str, partition: int) -> Partition:
+        """Returns the partition if this broker has a replica of it. Raises what `leader_of` raises."""
+        found = self._partitions.get((topic, partition))
+        if found is not None:
+            return found
+        raise self._why_not(topic, partition)
+
     def _why_not(self, topic: str, partition: int) -> KafkaError:
         known = self.image.topics.get(topic) if self.image is not None else None
         if known is None or not 0 <= partition < len(known.partitions):

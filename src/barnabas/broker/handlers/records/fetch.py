@@ -9,12 +9,16 @@ from struct import Struct
 from typing import Final
 from uuid import UUID
 
+from barnabas.broker.connections.advertised_addresses import NamedBroker
 from barnabas.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchPartition, FetchSession, wanted_partitions
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
+from barnabas.config.broker_settings import RACK_AWARE
 from barnabas.errors import (
+    FencedLeaderEpoch,
     InvalidFetchSessionEpoch,
     KafkaError,
+    NotLeaderOrFollower,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
@@ -23,9 +27,14 @@ from barnabas.protocol.codec import decode
 from barnabas.protocol.fetch import FLEXIBLE_FROM, SESSIONS_FROM, PartitionData, encode_fetch_response
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.replication.partition import Partition
+from barnabas.replication.replica_selector import rack_aware
+from barnabas.types import BrokerId, Offset
 
 _SIZE_CORRELATION: Final = Struct(">ii")
 _READ_COMMITTED: Final = 1
+_FOLLOWERS_FROM: Final = 11
+_LEADERS_FROM: Final = 16
+_MOVED: Final = frozenset((NotLeaderOrFollower.code, FencedLeaderEpoch.code))
 _UNKNOWN: Final = frozenset((UnknownTopicOrPartition.code, UnknownTopicId.code))
 
 
@@ -77,9 +86,12 @@ class DelayedFetch:
         "_broker",
         "_bytes",
         "_context",
+        "_from_followers",
         "_full",
+        "_leaders",
         "_max_bytes",
         "_min_bytes",
+        "_rack",
         "_read_committed",
         "_reply",
         "_request",
@@ -111,6 +123,13 @@ class DelayedFetch:
         self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._read_committed = request.isolation_level == _READ_COMMITTED
+        self._from_followers = broker.cluster is not None and context.api_version >= _FOLLOWERS_FROM
+        """Whether this broker may answer as a follower."""
+        nearest = broker.cluster is not None and broker.config.replica_selector_class == RACK_AWARE
+        self._rack = request.rack_id if nearest else ""
+        """The rack of the consumer, if it should read from a replica in its rack."""
+        self._leaders: set[BrokerId] = set()
+        """The leaders that the response has to name."""
         self._results: list[PartitionData] = []
         self._watched: dict[Partition, list[int]] = {}
         """The indexes of each partition in the request while it waits."""
@@ -146,7 +165,13 @@ class DelayedFetch:
     def _read_partition(self, wanted: FetchPartition, left: int) -> PartitionData:
         try:
             partition = self._partition_of(wanted)
-            partition.check_leader(wanted.current_leader_epoch)
+            if not partition.is_leader and self._from_followers:
+                partition.check_reader(wanted.current_leader_epoch)
+            else:
+                partition.check_leader(wanted.current_leader_epoch)
+                if self._rack and (preferred := self._nearer_replica(partition, wanted.fetch_offset)) is not None:
+                    self._urgent = True
+                    return _elsewhere(wanted.partition, partition, preferred)
             log = partition.log
             if wanted.last_fetched_epoch >= 0:
                 diverging = partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset)
@@ -168,7 +193,10 @@ class DelayedFetch:
         except (UnknownTopicOrPartition, UnknownTopicId) as error:
             return PartitionData(wanted.partition, error.code, aborted_transactions=())
         except KafkaError as error:
-            return PartitionData(wanted.partition, error.code)
+            data = PartitionData(wanted.partition, error.code)
+            if error.code in _MOVED and self._context.api_version >= _LEADERS_FROM:
+                self._name_leader(wanted, data)
+            return data
         except OSError as error:
             failure = self._broker.failures.report(f"fetch from {wanted.topic}-{wanted.partition}", error)
             return PartitionData(wanted.partition, failure.code)
@@ -187,7 +215,23 @@ class DelayedFetch:
             if name is None:
                 raise UnknownTopicId(f"no topic has the id {topic}")
             topic = name
+        if self._from_followers:
+            return manager.replica_of(topic, wanted.partition)
         return manager.leader_of(topic, wanted.partition)
+
+    def _nearer_replica(self, partition: Partition, offset: Offset) -> BrokerId | None:
+        image = self._broker.image
+        racks = {node_id: broker.rack for node_id, broker in image.brokers.items() if not broker.fenced}
+        return rack_aware(self._rack, self._broker.node_id, partition.followers_with(offset), racks)
+
+    def _name_leader(self, wanted: FetchPartition, data: PartitionData) -> None:
+        """Tells the consumer who leads the partition now (KIP-951)."""
+        topic = wanted.topic
+        name = self._broker.replica_manager.topic_name(topic) if isinstance(topic, UUID) else topic
+        partition = self._broker.image.partition(name or "", wanted.partition)
+        if partition is not None:
+            data.leader_id, data.leader_epoch = partition.leader, partition.leader_epoch
+            self._leaders.add(partition.leader)
 
     def is_satisfied(self) -> bool:
         return self._urgent or self._bytes >= self._min_bytes
@@ -254,7 +298,19 @@ class DelayedFetch:
                     session.move_to_end(wanted)
             topics.setdefault(wanted.topic, []).append(data)
         session_id = session.session_id if session is not None else 0
-        return response_frame(self._context, list(topics.items()), session_id=session_id)
+        brokers: Sequence[NamedBroker] = ()
+        if self._leaders:
+            known = self._broker.advertised_brokers(self._context.connection)
+            brokers = [broker for broker in known if broker[0] in self._leaders]
+        return response_frame(self._context, list(topics.items()), session_id=session_id, brokers=brokers)
+
+
+def _elsewhere(number: int, partition: Partition, preferred: BrokerId) -> PartitionData:
+    """Returns the data that sends the consumer to another replica."""
+    log = partition.log
+    return PartitionData(
+        number, 0, log.high_watermark, log.last_stable_offset, log.log_start_offset, preferred_read_replica=preferred
+    )
 
 
 def response_frame(
@@ -263,11 +319,14 @@ def response_frame(
     *,
     error_code: int = 0,
     session_id: int = 0,
+    brokers: Sequence[NamedBroker] = (),
 ) -> Parts:
-    """Returns the frame of a response."""
+    """Returns the frame of a response. `brokers` are those that lead partitions which this one does not."""
     version = context.api_version
     prefix = bytes(9 if version >= FLEXIBLE_FROM else 8)
-    parts = encode_fetch_response(topics, version, prefix, error_code=error_code, session_id=session_id)
+    parts = encode_fetch_response(
+        topics, version, prefix, error_code=error_code, session_id=session_id, brokers=brokers
+    )
     size = sum(len(part) for part in parts)
     head = parts[0]
     assert isinstance(head, bytes)
