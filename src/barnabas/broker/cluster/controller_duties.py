@@ -30,14 +30,29 @@ class ControllerDuties:
         """The registrations whose process has ended."""
         self._watches: dict[BrokerId, tuple[int, Watch]] = {}
         """The epoch of the registration that is watched, and the end of the watch."""
-        self._heartbeats = BrokerHeartbeats(broker.config.broker_session_timeout_ms / 1000, broker.clock.monotonic())
+        self._fenced_since: dict[BrokerId, tuple[int, int]] = {}
+        """The epoch of each fenced broker, and the version of the first image here that showed it as fenced."""
+        self._note_fenced()
+        self._session_timeout_s = broker.config.broker_session_timeout_ms / 1000
+        self._checked_at = broker.clock.monotonic()
+        self._heartbeats = BrokerHeartbeats(self._session_timeout_s, self._checked_at)
         self._watch_all()
         self.pushes = MetadataPushes(broker.image, broker.node_id, peers, broker.loop, self._is_dead)
 
     def image_changed(self, change: MetadataChange) -> None:
         if change.brokers:
             self._watch_all()
+            self._note_fenced()
         self.pushes.image_changed(change)
+
+    def _note_fenced(self) -> None:
+        image = self._broker.image
+        before, self._fenced_since = self._fenced_since, {}
+        for node_id, broker in image.brokers.items():
+            if broker.fenced:
+                since = before.get(node_id)
+                is_known = since is not None and since[0] == broker.epoch
+                self._fenced_since[node_id] = since if since and is_known else (broker.epoch, image.version)
 
     # --- processes --------------------------------------------------------------------------------------------------
 
@@ -64,12 +79,17 @@ class ControllerDuties:
     # --- heartbeats -------------------------------------------------------------------------------------------------
 
     def check_sessions(self) -> None:
-        """Fences the brokers that have not been heard of for broker.session.timeout.ms. Called periodically."""
+        """Fences the brokers that have not been heard of for broker.session.timeout.ms. Called periodically. If this
+        process stood still meanwhile, it could not hear of anybody, and all get a whole session."""
         broker = self._broker
+        now = broker.clock.monotonic()
+        if now - self._checked_at > self._session_timeout_s / 2:
+            self._heartbeats = BrokerHeartbeats(self._session_timeout_s, now)
+        self._checked_at = now
         others = [each for node_id, each in broker.image.brokers.items() if node_id != broker.node_id]
         timeout_ms = broker.config.broker_session_timeout_ms
         reason = f"nothing was heard of it for {timeout_ms} ms"
-        for suspected in self._heartbeats.suspected(others, broker.clock.monotonic()):
+        for suspected in self._heartbeats.suspected(others, now):
             run_handler(broker.loop, self._fence(suspected.node_id, suspected.epoch, reason))
 
     async def _fence(self, node_id: BrokerId, epoch: int, reason: str) -> None:
@@ -82,7 +102,8 @@ class ControllerDuties:
             self._broker.log.warning("%s", error)  # the next heartbeat or check tries again
 
     async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
-        """Answers a heartbeat. A live broker is no longer fenced afterwards; one that wants to stop is.
+        """Answers a heartbeat. A live broker that knows of its fencing is no longer fenced afterwards; one that wants
+        to stop is. A broker whose process stood still does not know yet what others lead in its place.
 
         Raises StaleBrokerEpoch for a broker that is not registered in this epoch.
         """
@@ -95,6 +116,10 @@ class ControllerDuties:
         if known is None or known.epoch != epoch:
             raise StaleBrokerEpoch(f"broker {node_id} is not registered in epoch {epoch}")
         self._heartbeats.heard(node_id, epoch, broker.clock.monotonic())
+        _, version = self._fenced_since.get(node_id, (epoch, -1))
+        if known.fenced and not request.want_shut_down and request.current_metadata_offset < version:
+            self.pushes.hurry(node_id)
+            return BrokerHeartbeatResponse(is_caught_up=False, is_fenced=True)
         if known.fenced != request.want_shut_down:
             if request.want_shut_down:
                 await self._fence(node_id, epoch, "it stops")

@@ -58,6 +58,13 @@ class MetadataPushes:
         self._push_to_all()
         self._wake()
 
+    def hurry(self, node_id: BrokerId) -> None:
+        """Sends a broker at once what it should get, without the rest of the wait after a failure."""
+        timer = self._timers.get(node_id)
+        if timer is not None:
+            timer.cancel()
+            self._push(node_id)
+
     def _push_to_all(self) -> None:
         for node_id in self._image.brokers:
             if node_id not in self._timers:
