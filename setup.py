@@ -25,7 +25,7 @@ KERNELS = [
         "batch_filter",
     )
 ]
-KERNELS += [f"src/barnabas/protocol/{name}.py" for name in ("fetch", "primitives", "produce")]
+KERNELS += [f"src/barnabas/protocol/{name}.py" for name in ("fetch", "follower_fetch", "primitives", "produce")]
 KERNELS += [f"src/barnabas/client/producer/{name}.py" for name in ("producer_batch", "record_appender")]
 # what every request of a client goes through: half of the time that a record takes there and back was interpreted
 KERNELS += [

@@ -330,7 +330,8 @@ class UnifiedLog:
         markers = {}
         position = 0
         for header in headers:
-            self._assign_leader_epoch(header.partition_leader_epoch, header.base_offset)
+            if header.partition_leader_epoch != self.leader_epochs.latest:
+                self._assign_leader_epoch(header.partition_leader_epoch, header.base_offset)
             if header.is_control and header.producer_id >= 0:
                 markers[header.base_offset] = read_end_marker(data[position : position + header.size_bytes])
             position += header.size_bytes

@@ -29,7 +29,6 @@ from barnabas.log.log_manager import LogManager
 from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from barnabas.network.time_slicing import TimeSlicer
 from barnabas.protocol.apis import message_classes
-from barnabas.protocol.codec import encode
 from barnabas.protocol.schema import Request
 from barnabas.replication.partition import Partition
 from barnabas.replication.replica_manager import ReplicaManager
@@ -80,7 +79,8 @@ class Connection:
         self.replies: deque[Reply] = deque()
 
     def send(self, request: ClientRequest) -> None:
-        body = encode(request.build(VERSION), VERSION) if request.build else b"".join(request.encode(VERSION))  # type: ignore[misc]
+        assert request.encode is not None
+        body = b"".join(request.encode(VERSION))
         self.in_flight.append(request)
         self.simulation.later(partial(self._arrive, body))
 

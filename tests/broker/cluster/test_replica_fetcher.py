@@ -26,7 +26,7 @@ from barnabas.errors import (
 from barnabas.log.log_manager import LogManager
 from barnabas.metadata.image import BrokerImage, MetadataImage
 from barnabas.network.time_slicing import TimeSlicer
-from barnabas.protocol.codec import decode, encode
+from barnabas.protocol.codec import decode
 from barnabas.protocol.fetch import FetchResponse, PartitionData
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.primitives import Part
@@ -113,7 +113,8 @@ class Rig:
             await asyncio.sleep(0)
         assert len(self.sent) == number, f"{len(self.sent)} requests are in flight"
         request = self.sent[-1]
-        body = encode(request.build(18), 18) if request.build else b"".join(request.encode(18))  # type: ignore[misc]
+        assert request.encode is not None
+        body = b"".join(request.encode(18))
         return decode(FetchRequest, 18, body)[0]
 
     def answer(self, *partitions: PartitionData, error: int = 0, session: int = SESSION) -> None:

@@ -11,11 +11,11 @@ from uuid import UUID
 from barnabas.clock import Clock
 from barnabas.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch, UnknownTopicId
 from barnabas.protocol.fetch import PartitionData
-from barnabas.protocol.messages.fetch import FetchRequest
+from barnabas.protocol.follower_fetch import FollowerFetchRequest
 from barnabas.replication.partition import Partition
 from barnabas.replication.replica import FollowerFetch
 from barnabas.replication.replica_manager import ReplicaManager
-from barnabas.types import BrokerId, LeaderEpoch, Offset
+from barnabas.types import BrokerId
 
 __all__ = ["FollowerFetchSession", "FollowerFetchSessions", "FollowerPartition", "WaitingFetch"]
 
@@ -49,8 +49,8 @@ class FollowerPartition:
         "topic_id",
     )
 
-    def __init__(self, topic_id: UUID, number: int, fetch: FollowerFetch, max_bytes: int) -> None:
-        self.topic_id = topic_id
+    def __init__(self, topic_id: bytes, number: int, fetch: FollowerFetch, max_bytes: int) -> None:
+        self.topic_id = UUID(bytes=topic_id)
         self.number = number
         self.fetch = fetch
         self.max_bytes = max_bytes
@@ -111,41 +111,33 @@ class FollowerFetchSession:
         self.waiting: WaitingFetch | None = None
         self.last_used = 0.0
         self._replicas = replicas
-        self._partitions: dict[tuple[UUID, int], FollowerPartition] = {}
+        self._partitions: dict[tuple[bytes, int], FollowerPartition] = {}
+        """The partitions by topic id and number."""
         self._by_partition: dict[Partition, FollowerPartition] = {}
 
     def __len__(self) -> int:
         return len(self._partitions)
 
-    def update(self, request: FetchRequest, now: float) -> None:
+    def update(self, request: FollowerFetchRequest, now: float) -> None:
         """Applies the partitions that a request adds, changes and forgets."""
         if self.waiting is not None:
             self.waiting.finish()
         self.last_used = now
-        self.broker_epoch = request.replica_state.replica_epoch
-        changed = self.changed
-        for topic in request.forgotten_topics_data:
-            for number in topic.partitions:
-                self._forget(topic.topic_id, number)
-        for wanted in request.topics:
-            for asked in wanted.partitions:
-                fetch = FollowerFetch(
-                    Offset(asked.fetch_offset),
-                    LeaderEpoch(asked.current_leader_epoch),
-                    LeaderEpoch(asked.last_fetched_epoch),
-                    Offset(asked.log_start_offset),
-                )
-                key = wanted.topic_id, asked.partition
-                known = self._partitions.get(key)
-                if known is None:
-                    known = FollowerPartition(*key, fetch, asked.partition_max_bytes)
-                    self._partitions[key] = known
-                else:
-                    known.fetch, known.max_bytes, known.is_answered = fetch, asked.partition_max_bytes, False
-                changed[known] = None  # behind those that were not served last time
+        self.broker_epoch = request.replica_epoch
+        for key in request.forgotten:
+            self._forget(key)
+        for topic_id, number, leader_epoch, offset, last_epoch, start, max_bytes in request.partitions:
+            key = topic_id, number
+            fetch = FollowerFetch(offset, leader_epoch, last_epoch, start)  # type: ignore[arg-type]
+            known = self._partitions.get(key)
+            if known is None:
+                known = self._partitions[key] = FollowerPartition(topic_id, number, fetch, max_bytes)
+            else:
+                known.fetch, known.max_bytes, known.is_answered = fetch, max_bytes, False
+            self.changed[known] = None  # behind those that were not served last time
 
-    def _forget(self, topic_id: UUID, number: int) -> None:
-        known = self._partitions.pop((topic_id, number), None)
+    def _forget(self, key: tuple[bytes, int]) -> None:
+        known = self._partitions.pop(key, None)
         if known is not None:
             self.changed.pop(known, None)
             self._unwatch(known)
@@ -171,8 +163,8 @@ class FollowerFetchSession:
         return partition
 
     def partition_changed(self, partition: Partition) -> None:
-        known = self._by_partition[partition]
-        if known.is_answered:
+        known = self._by_partition.get(partition)
+        if known is None or known.is_answered:
             return
         fetch = known.fetch
         if known not in self.changed:
@@ -206,7 +198,9 @@ class FollowerFetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, request: FetchRequest, replica_id: BrokerId, *, is_kept: bool = True) -> FollowerFetchSession:
+    def begin(
+        self, request: FollowerFetchRequest, replica_id: BrokerId, *, is_kept: bool = True
+    ) -> FollowerFetchSession:
         """Begins a session for a full request. One that is not kept has the id 0, and is good for this request."""
         self.end(replica_id)
         session_id = random.randrange(1, 2**31) if is_kept else _NO_SESSION
@@ -215,7 +209,7 @@ class FollowerFetchSessions:
         session.update(request, self._clock.monotonic())
         return session
 
-    def resume(self, request: FetchRequest, replica_id: BrokerId) -> FollowerFetchSession:
+    def resume(self, request: FollowerFetchRequest, replica_id: BrokerId) -> FollowerFetchSession:
         """Returns the session of an incremental request, with its changes applied. Raises FetchSessionIdNotFound,
         InvalidFetchSessionEpoch."""
         session = self._sessions.get(replica_id)

@@ -108,6 +108,8 @@ class AioDriver:
         self._open: dict[int, _Protocol] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._soon: asyncio.Handle | None = None
+        self._in_event = False
+        """Whether an event is being reported, after which a turn follows anyway."""
         self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
 
     # --- use --------------------------------------------------------------------------------------------------------
@@ -161,7 +163,7 @@ class AioDriver:
 
     def turn_soon(self) -> None:
         """Schedules a turn: work with a deadline was added."""
-        if self._soon is None:
+        if self._soon is None and not self._in_event:
             self._soon = self.loop.call_soon(self._scheduled_turn)
 
     def wakeup(self) -> None:
@@ -188,7 +190,11 @@ class AioDriver:
         try:
             self.client.now = now = time.monotonic()
             if event is not None:
-                event(*arguments, now)
+                self._in_event = True
+                try:
+                    event(*arguments, now)
+                finally:
+                    self._in_event = False
             self._turn()
         except Exception as error:
             self._fail(error)
@@ -202,18 +208,28 @@ class AioDriver:
                 break
         else:
             self.turn_soon()  # the client is not at rest: the loop's other tasks run before it goes on
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         left = client.next_deadline() - time.monotonic()
         if left <= 0:
             self.turn_soon()
         elif not self.closed:
-            self._timer = self.loop.call_later(min(left, POLL_MAX_S), self._scheduled_turn)
+            self._set_timer(self.loop.time() + min(left, POLL_MAX_S))
         if client.completions:
             self.loop.call_soon(self._call_back)
         if self._waiters:
             self._wake_waiters()
+
+    def _set_timer(self, when: float) -> None:
+        """Has a turn made at `when` or before. A timer that is due earlier stays: each request would replace it."""
+        if self._timer is not None:
+            if self._timer.when() <= when:
+                return
+            self._timer.cancel()
+        self._timer = self.loop.call_at(when, self._timed_turn)
+
+    def _timed_turn(self) -> None:
+        self._timer = None
+        if not self.closed:
+            self._tell(None)
 
     def _call_back(self) -> None:
         completions = self.client.completions

@@ -17,24 +17,22 @@ from barnabas.broker.purgatory import DelayedOperation
 from barnabas.broker.services import BrokerServices
 from barnabas.errors import InvalidRequest, KafkaError
 from barnabas.network.connection import Parts, PendingReply
-from barnabas.protocol.codec import decode
 from barnabas.protocol.fetch import PartitionData
-from barnabas.protocol.messages.fetch import FetchRequest
+from barnabas.protocol.follower_fetch import FOLLOWERS_FROM, FollowerFetchRequest, read_follower_fetch
 from barnabas.replication.partition import Partition
 from barnabas.types import BrokerId
 
-FOLLOWERS_FROM: Final = 15
-"""The first version with the epoch of the follower's registration. No release sends an older one (KIP-903)."""
 _FULL: Final = (INITIAL_EPOCH, FINAL_EPOCH)
 
 
 def handle_frame(
     broker: BrokerServices, frame: memoryview, position: int, context: PeerContext
 ) -> Parts | PendingReply:
-    request, _ = decode(FetchRequest, context.api_version, frame[position:])
-    replica_id = BrokerId(request.replica_state.replica_id)
-    if context.api_version < FOLLOWERS_FROM or replica_id < 0:
+    version = context.api_version
+    request = read_follower_fetch(bytes(frame[position:]), version) if version >= FOLLOWERS_FROM else None
+    if request is None or request.replica_id < 0:
         return consumers.handle_frame(broker, frame, position, context)
+    replica_id = BrokerId(request.replica_id)
     identity = context.peer.identity
     if identity is None or identity.node_id != replica_id:
         return response_frame(context, [], error_code=InvalidRequest.code)
@@ -74,7 +72,7 @@ class DelayedFollowerFetch:
     )
 
     def __init__(
-        self, broker: BrokerServices, context: PeerContext, request: FetchRequest, session: FollowerFetchSession
+        self, broker: BrokerServices, context: PeerContext, request: FollowerFetchRequest, session: FollowerFetchSession
     ) -> None:
         self._broker = broker
         self._context = context
