@@ -2,8 +2,10 @@
 
 A process that goes on after a stop (SIGSTOP, a suspended machine) reads the requests that came meanwhile before it
 hears of its successors. It can commit nothing, because its followers have left it. But it would show offsets that its
-successor has replaced long ago. Therefore its coordinators refuse requests until the controller has answered a
-heartbeat. Kafka's coordinators do not notice it.
+successor has replaced long ago.
+
+Where we differ from Kafka: the coordinators of such a broker refuse requests until the controller has answered a
+heartbeat.
 """
 
 from collections.abc import Callable

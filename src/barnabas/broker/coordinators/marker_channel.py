@@ -7,9 +7,11 @@ because the image that shows its successor makes a coordinator resign, and its l
 log. So this broker's image is newer than the creation of the partition.
 
 UNKNOWN_TOPIC_OR_PARTITION from another broker proves nothing: that broker may not know of the partition yet. A
-transaction that was completed without the marker would hold up the partition's readers for ever. Kafka takes such a
-partition for deleted, and also one whose leader's broker it does not know. Here the marker is sent again until it is
-committed, or until the partition is gone from the image.
+transaction that was completed without the marker would hold up the partition's readers for ever. So the marker is sent
+again until it is committed, or until the partition is gone from the image.
+
+Where we differ from Kafka: a partition that another broker does not know, or whose leader's broker is not known, still
+gets its end marker.
 """
 
 from __future__ import annotations  # the type of a module that a broker alone must not import

@@ -8,7 +8,9 @@ no records.
 
 The coordinator may be on another broker. Then the first batch of a transaction can come before the end marker of the
 transaction before it. Where each transaction has its own producer epoch, that marker leaves the guard of the next
-transaction: its epoch tells them apart. Kafka removes it, and the producer has to abort.
+transaction: its epoch tells them apart.
+
+Where we differ from Kafka: there the marker removes this guard, too, and the producer has to abort.
 """
 
 from typing import Final, NamedTuple
