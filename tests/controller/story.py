@@ -13,10 +13,12 @@ test shows the difference between two stories.
 
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from textwrap import dedent
 from uuid import UUID
 
 from barnabas.config.broker import BrokerConfig
+from barnabas.config.log_config import LogConfig
 from barnabas.controller import configuration_control, replication_control
 from barnabas.controller.isr_control import IsrRequest, alter_partitions
 from barnabas.controller.requests import (
@@ -45,6 +47,9 @@ from barnabas.types import BrokerId, LeaderEpoch
 
 TYPES = {"topic": ResourceType.TOPIC, "broker": ResourceType.BROKER, "logger": ResourceType.BROKER_LOGGER,
          "group": ResourceType.GROUP}  # fmt: skip
+
+
+UNSETTLED = ("adding", "removing", "elr", "last")
 
 
 class NoChance:
@@ -110,6 +115,9 @@ class World:
         self.next_id += 1
         return UUID(int=self.next_id)
 
+    def log_config_of(self, name: str) -> LogConfig:
+        return self.config.log_config(self.image.topic_config(name))
+
     # -- commands ---------------------------------------------------------------------------------------------------
 
     def do_settings(self, words: list[str], options: dict[str, str]) -> list[str]:
@@ -117,13 +125,16 @@ class World:
         return []
 
     def do_brokers(self, words: list[str], options: dict[str, str]) -> list[str]:
-        """`brokers 1 2 fenced=3` : these and no others are there."""
+        """`brokers 1 2 fenced=3 unclean=4 lost=5` : these and no others are there; 4 and 5 have returned like this, and
+        are fenced yet."""
         delta = MetadataDelta(self.image)
         for node_id in self.image.brokers:
             delta.remove_broker(node_id)
-        fenced = options.get("fenced", "").split(",")
-        for word in words + [word for word in fenced if word]:
-            delta.put_broker(BrokerImage(int(word), 1, (), None, word in fenced))
+        for word in words:
+            delta.put_broker(BrokerImage(int(word), 1, ()))
+        for how, ids in options.items():
+            for word in ids.split(","):
+                delta.put_broker(BrokerImage(int(word), 1, (), fenced=True, returned=how if how != "fenced" else ""))
         self.image = delta.apply(self.image.version + 1).image
         return []
 
@@ -165,7 +176,7 @@ class World:
         if words[1:] != ["all"]:
             wanted = [(name, int(number)) for name, _, number in (word.rpartition("-") for word in words[1:])]
         try:
-            outcome = replication_control.elect_leaders(self.image, kind, wanted)
+            outcome = replication_control.elect_leaders(self.image, kind, wanted, self.log_config_of)
         except KafkaError as error:
             return [_answer("elect", error, "")]
         self.apply(outcome.changes)
@@ -173,7 +184,11 @@ class World:
 
     def do_mend(self, words: list[str], options: dict[str, str]) -> list[str]:
         """`mend` after the brokers changed; topics named here may elect uncleanly."""
-        self.apply(replication_control.leaders_after_brokers_changed(self.image, lambda name: name in words))
+
+        def log_config_of(name: str) -> LogConfig:
+            return replace(self.log_config_of(name), unclean_leader_election_enable=name in words)
+
+        self.apply(replication_control.leaders_after_brokers_changed(self.image, log_config_of))
         return self.do_show([], {})
 
     def do_isr(self, words: list[str], options: dict[str, str]) -> list[str]:
@@ -191,7 +206,8 @@ class World:
             tuple(map(_member, words[1:])),
         )
         try:
-            outcome = alter_partitions(self.image, BrokerId(int(leader)), int(epoch or 1), [request])
+            broker_epoch = int(epoch or 1)
+            outcome = alter_partitions(self.image, BrokerId(int(leader)), broker_epoch, [request], self.log_config_of)
         except KafkaError as error:
             return [_answer(words[0], error, "")]
         self.apply(outcome.changes)
@@ -201,6 +217,7 @@ class World:
     def do_show(self, words: list[str], options: dict[str, str]) -> list[str]:
         return [
             f"{name}-{number} leader {p.leader} epoch {p.leader_epoch} isr {_ids(p.isr)} of {_ids(p.replicas)}"
+            + "".join(f" {word} {_ids(ids)}" for word, ids in zip(UNSETTLED, p[5:], strict=True) if ids)
             for name, topic in self.image.topics.items()
             for number, p in enumerate(topic.partitions)
         ]

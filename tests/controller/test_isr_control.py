@@ -125,7 +125,7 @@ def test_one_refusal_does_not_prevent_the_others() -> None:
         _request(image, "b", 0, 1, partition_epoch=-1),
         _request(image, "b", 0, 1),
     ]
-    changes, results = alter_partitions(image, BrokerId(1), 1, requests)
+    changes, results = alter_partitions(image, BrokerId(1), 1, requests, World().log_config_of)
     assert [change.name for change in changes if isinstance(change, SetPartition)] == ["a"]
     kinds = [type(result) for _, result in results]
     assert kinds == [PartitionImage, InvalidRequest, InvalidUpdateVersion, InvalidRequest]
@@ -145,7 +145,7 @@ def test_what_is_accepted_keeps_the_leader_and_moves_the_partition_epoch(
     before = image.topics["a"].partitions[0]
     members = tuple(BrokerState(BrokerId(node_id), epoch) for node_id, epoch in isr)
     request = IsrRequest(image.topics["a"].topic_id, 0, LeaderEpoch(leader_epoch), partition_epoch, members)
-    changes, ((_, result),) = alter_partitions(image, BrokerId(broker), 1, [request])
+    changes, ((_, result),) = alter_partitions(image, BrokerId(broker), 1, [request], World().log_config_of)
     if isinstance(result, KafkaError):
         assert not changes
         return

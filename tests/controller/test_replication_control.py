@@ -170,7 +170,7 @@ STORIES = {
         a-0 leader 2 epoch 1 isr 2 of 1,2,3
         $ brokers 1 3
         $ mend
-        a-0 leader -1 epoch 2 isr 2 of 1,2,3
+        a-0 leader -1 epoch 2 isr - of 1,2,3 elr 2 last 2
         $ elect preferred a-0
         a-0: PREFERRED_LEADER_NOT_AVAILABLE The preferred leader was not available.
         $ brokers 2 3
@@ -186,7 +186,7 @@ STORIES = {
         a-0 leader 1 epoch 0 isr 1 of 1,2
         $ brokers 2
         $ mend
-        a-0 leader -1 epoch 1 isr 1 of 1,2
+        a-0 leader -1 epoch 1 isr - of 1,2 elr 1 last 1
         $ mend a
         a-0 leader 2 epoch 2 isr 2 of 1,2
     """,
@@ -199,7 +199,7 @@ STORIES = {
         a-0 leader 1 epoch 0 isr 1 of 1,2
         $ brokers
         $ mend
-        a-0 leader -1 epoch 1 isr 1 of 1,2
+        a-0 leader -1 epoch 1 isr - of 1,2 elr 1 last 1
         $ elect unclean a-0
         a-0: ELIGIBLE_LEADERS_NOT_AVAILABLE Eligible topic partition leaders are not available.
         $ brokers 2
@@ -209,6 +209,108 @@ STORIES = {
         a-0 leader 2 epoch 2 isr 2 of 1,2
         $ elect unclean a-0
         a-0: ELECTION_NOT_NEEDED Leader election not needed for topic partition.
+    """,
+    "replicas that left the ISR below min.insync.replicas are eligible": """
+        $ brokers 1 2 3
+        $ create a assign=1,2,3 min.insync.replicas=2
+        a: created
+        $ brokers 1 2
+        $ mend
+        a-0 leader 1 epoch 0 isr 1,2 of 1,2,3
+        $ brokers 1
+        $ mend
+        a-0 leader 1 epoch 0 isr 1 of 1,2,3 elr 2
+        $ brokers fenced=1,2,3
+        $ mend
+        a-0 leader -1 epoch 1 isr - of 1,2,3 elr 1,2 last 1
+        $ brokers 3
+        $ mend
+        a-0 leader -1 epoch 1 isr - of 1,2,3 elr 1,2 last 1
+        $ brokers 3 2
+        $ mend
+        a-0 leader 2 epoch 2 isr 2 of 1,2,3 elr 1
+        $ isr a-0 2 3 by=2
+        a-0: isr 2,3
+        $ show
+        a-0 leader 2 epoch 2 isr 2,3 of 1,2,3
+    """,
+    "who may lack records is not eligible": """
+        $ brokers 1 2 3
+        $ create a assign=1,2,3 min.insync.replicas=3
+        a: created
+        $ brokers fenced=2,3 unclean=1
+        $ mend
+        a-0 leader -1 epoch 1 isr - of 1,2,3 elr 2,3 last 1
+        $ brokers 1 fenced=2,3
+        $ mend
+        a-0 leader -1 epoch 1 isr - of 1,2,3 elr 2,3 last 1
+        $ brokers 1 unclean=2,3
+        $ mend
+        a-0 leader 1 epoch 2 isr 1 of 1,2,3
+    """,
+    "the last leader leads again where nobody is known to have more": """
+        $ brokers 1 2
+        $ create a assign=2,1
+        a: created
+        $ brokers unclean=1,2
+        $ mend
+        a-0 leader -1 epoch 1 isr - of 2,1 last 2
+        $ brokers 1 fenced=2
+        $ mend
+        a-0 leader -1 epoch 1 isr - of 2,1 last 2
+        $ brokers 1 2
+        $ mend
+        a-0 leader 2 epoch 2 isr 2 of 2,1
+    """,
+    "who has lost its logs leads only where records may be given up": """
+        $ brokers 1 2
+        $ create a assign=1,2
+        a: created
+        $ brokers 1
+        $ mend
+        a-0 leader 1 epoch 0 isr 1 of 1,2
+        $ brokers 2 lost=1
+        $ mend
+        a-0 leader -1 epoch 1 isr - of 1,2
+        $ brokers 2 1
+        $ mend
+        a-0 leader -1 epoch 1 isr - of 1,2
+        $ elect preferred a-0
+        a-0: PREFERRED_LEADER_NOT_AVAILABLE The preferred leader was not available.
+        $ mend a
+        a-0 leader 1 epoch 2 isr 1 of 1,2
+    """,
+    "a replica that has no others is not taken out": """
+        $ brokers 1
+        $ create a
+        a: created
+        $ brokers unclean=1
+        $ mend
+        a-0 leader -1 epoch 1 isr - of 1 elr 1 last 1
+        $ brokers lost=1
+        $ mend
+        a-0 leader -1 epoch 1 isr - of 1 elr 1 last 1
+        $ brokers 1
+        $ mend
+        a-0 leader 1 epoch 2 isr 1 of 1
+    """,
+    "an unclean election takes the last leader first": """
+        $ brokers 1 2 3
+        $ create a assign=1,2,3 min.insync.replicas=2
+        a: created
+        $ brokers 2
+        $ mend
+        a-0 leader 2 epoch 1 isr 2 of 1,2,3 elr 1,3
+        $ brokers fenced=1,3 unclean=2
+        $ mend
+        a-0 leader -1 epoch 2 isr - of 1,2,3 elr 1,3 last 2
+        $ brokers 2 fenced=1,3
+        $ mend
+        a-0 leader -1 epoch 2 isr - of 1,2,3 elr 1,3 last 2
+        $ elect unclean a-0
+        a-0: elected
+        $ show
+        a-0 leader 2 epoch 3 isr 2 of 1,2,3
     """,
     "the preferred leader comes back": """
         $ brokers 2 fenced=1

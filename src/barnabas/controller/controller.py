@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.endpoints import Endpoint
+from barnabas.config.log_config import LogConfig
 from barnabas.controller import configuration_control, isr_control, replication_control
 from barnabas.controller.isr_control import IsrRequest
 from barnabas.controller.placement import Randomness
@@ -42,8 +43,10 @@ from barnabas.registry.registry import (
     Change,
     Registry,
     RegistryUnavailable,
+    SetBrokerConfig,
     SetFenced,
     SetPartition,
+    SetTopicConfig,
 )
 from barnabas.types import BrokerId
 
@@ -220,30 +223,38 @@ class Controller:
                 delta.put_broker(broker._replace(fenced=fenced))
                 changes.append(SetFenced(node_id, epoch, fenced))
         following = delta.apply(image.version).image if changes else image
-        return changes + replication_control.leaders_after_brokers_changed(following, self._unclean_allowed)
+        return changes + replication_control.leaders_after_brokers_changed(following, self._log_config_of)
 
     # -- brokers ----------------------------------------------------------------------------------------------------
 
     def fence(self, node_id: BrokerId, epoch: int, reason: str) -> None:
-        """Fences a broker, which then leads nothing and is in no ISR with others. Does nothing if the broker has
-        registered again since."""
-        self._set_fenced(node_id, epoch, True, reason)
+        """Fences a broker, which then leads nothing and is in no ISR. Does nothing if the broker has registered again
+        since."""
+        self._change(
+            lambda: (self._fencing([(node_id, epoch, True)]), None),
+            persist=lambda changes: self._persist_and_log(changes, reason),
+        )
 
     def unfence(self, node_id: BrokerId, epoch: int) -> None:
         """Ends the fencing of a broker, which may lead then. Does nothing if the broker has registered again since."""
-        self._set_fenced(node_id, epoch, False, "")
 
-    def _set_fenced(self, node_id: BrokerId, epoch: int, fenced: bool, reason: str) -> None:
-        self._change(
-            lambda: (self._fencing([(node_id, epoch, fenced)]), None),
-            persist=lambda changes: self._persist_and_log(changes, reason),
-        )
+        def decide() -> tuple[list[Change], bool]:
+            # Partitions follow the registration first: a broker that has returned leads in a new leader epoch.
+            pending = replication_control.leaders_after_brokers_changed(self._image, self._log_config_of)
+            return (pending, False) if pending else (self._fencing([(node_id, epoch, False)]), True)
+
+        for _ in range(_ATTEMPTS):
+            if self._change(decide, persist=lambda changes: self._persist_and_log(changes, "")):
+                return
+        raise RequestTimedOut(f"the metadata changed {_ATTEMPTS} times while broker {node_id} was to be unfenced")
 
     def alter_partitions(
         self, broker_id: BrokerId, broker_epoch: int, requests: Sequence[IsrRequest]
     ) -> list[tuple[IsrRequest, PartitionImage | KafkaError]]:
         """Accepts or refuses the ISRs that a leader proposes. Raises StaleBrokerEpoch."""
-        return self._change(lambda: isr_control.alter_partitions(self._image, broker_id, broker_epoch, requests))
+        return self._change(
+            lambda: isr_control.alter_partitions(self._image, broker_id, broker_epoch, requests, self._log_config_of)
+        )
 
     def set_peer_endpoint(self, endpoint: Endpoint) -> None:
         """Registers the address of this broker for others. May raise RegistryUnavailable."""
@@ -264,8 +275,8 @@ class Controller:
         except RegistryUnavailable as error:
             raise UsageError(str(error)) from None
 
-    def _unclean_allowed(self, topic: str) -> bool:
-        return self._config.log_config(self._image.topic_config(topic)).unclean_leader_election_enable
+    def _log_config_of(self, topic: str) -> LogConfig:
+        return self._config.log_config(self._image.topic_config(topic))
 
     # -- topics and partitions --------------------------------------------------------------------------------------
 
@@ -339,7 +350,9 @@ class Controller:
         """Elects leaders. Returns None for each partition with a new leader, and the error of the others. Without
         partitions all are tried, and those that need no election are left out. Raises InvalidRequest for an unknown
         type of election."""
-        return self._change(lambda: replication_control.elect_leaders(self._image, election_type, partitions))
+        return self._change(
+            lambda: replication_control.elect_leaders(self._image, election_type, partitions, self._log_config_of)
+        )
 
     def move_leader(self, topic: str, partition: int, leader: BrokerId) -> None:
         """Has another in-sync replica lead a partition. Raises UnknownTopicOrPartition,
@@ -356,7 +369,8 @@ class Controller:
     ) -> list[tuple[ConfigResource, KafkaError | None]]:
         """Replaces all settings of each resource. Returns None or an error for each, in the request's order."""
         return self._change(
-            lambda: configuration_control.alter_configs(self._image, requests, self._config), validate_only
+            lambda: self._configuring(configuration_control.alter_configs(self._image, requests, self._config)),
+            validate_only,
         )
 
     def incremental_alter_configs(
@@ -367,8 +381,29 @@ class Controller:
     ) -> list[tuple[ConfigResource, KafkaError | None]]:
         """Changes single settings. Returns None or an error for each resource, in the request's order."""
         return self._change(
-            lambda: configuration_control.incremental_alter_configs(self._image, requests, self._config), validate_only
+            lambda: self._configuring(
+                configuration_control.incremental_alter_configs(self._image, requests, self._config)
+            ),
+            validate_only,
         )
+
+    def _configuring(
+        self, altered: configuration_control.ConfigChanges
+    ) -> tuple[list[Change], list[tuple[ConfigResource, KafkaError | None]]]:
+        """Adds the changes of partitions that follow from other settings, to be written at once: a replica must not be
+        eligible any more when min.insync.replicas lets the leader commit without it."""
+        delta = MetadataDelta(self._image)
+        for change in altered.changes:
+            if isinstance(change, SetTopicConfig):
+                delta.set_topic_config(change.name, change.config)
+            elif isinstance(change, SetBrokerConfig):
+                delta.set_broker_config(change.name, change.config)
+        image = delta.apply(self._image.version).image
+        config = self._config.update_dynamic(image.broker_config(""), image.broker_config(str(self._config.node_id)))
+        following = replication_control.leaders_after_brokers_changed(
+            image, lambda topic: config.log_config(image.topic_config(topic))
+        )
+        return [*altered.changes, *following], altered.results
 
     # -- producer ids -----------------------------------------------------------------------------------------------
 

@@ -9,19 +9,21 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+from barnabas.controller.partition_change import LogConfigOf, PartitionChanges
 from barnabas.errors import (
     FencedLeaderEpoch,
     IneligibleReplica,
     InvalidRequest,
     InvalidUpdateVersion,
     KafkaError,
+    NewLeaderElected,
     NotController,
     StaleBrokerEpoch,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
 from barnabas.metadata.image import MetadataImage, PartitionImage, TopicImage
-from barnabas.registry.registry import Change, SetPartition
+from barnabas.registry.registry import Change
 from barnabas.replication.replica import NO_BROKER_EPOCH, BrokerState
 from barnabas.types import BrokerId, LeaderEpoch
 
@@ -47,10 +49,18 @@ class IsrChanges(NamedTuple):
 
 
 def alter_partitions(
-    image: MetadataImage, broker_id: BrokerId, broker_epoch: int, requests: Sequence[IsrRequest]
+    image: MetadataImage,
+    broker_id: BrokerId,
+    broker_epoch: int,
+    requests: Sequence[IsrRequest],
+    log_config_of: LogConfigOf,
 ) -> IsrChanges:
     """Accepts or refuses the proposals of a broker. Raises StaleBrokerEpoch for a broker that is not registered, or not
-    in this epoch."""
+    in this epoch.
+
+    An accepted change may complete a reassignment. If that takes the leadership away or begins a new leader epoch, the
+    result is NewLeaderElected, and the leader learns the rest from the metadata.
+    """
     broker = image.brokers.get(broker_id)
     if broker is None or broker.epoch != broker_epoch:
         known = "it is not registered" if broker is None else f"its epoch is {broker.epoch}"
@@ -58,6 +68,7 @@ def alter_partitions(
     changes: list[Change] = []
     results: list[tuple[IsrRequest, PartitionImage | KafkaError]] = []
     decided: set[tuple[UUID, int]] = set()
+    decide = PartitionChanges(image, log_config_of)
     for request in requests:
         key = request.topic_id, request.partition_index
         try:
@@ -69,13 +80,15 @@ def alter_partitions(
         except KafkaError as error:
             results.append((request, error))
             continue
-        altered = partition._replace(
-            isr=tuple(node_id for node_id, _ in request.new_isr), partition_epoch=partition.partition_epoch + 1
-        )
-        changes.append(
-            SetPartition(topic.name, topic.topic_id, request.partition_index, altered, partition.partition_epoch)
-        )
-        results.append((request, altered))
+        change = decide.change(topic, request.partition_index, isr=[node_id for node_id, _ in request.new_isr])
+        altered = partition if change is None else change.partition
+        if change is not None:
+            changes.append(change)
+        if altered.leader_epoch != partition.leader_epoch:
+            message = f"the reassignment is complete: broker {altered.leader} leads in a new leader epoch"
+            results.append((request, NewLeaderElected(message)))
+        else:
+            results.append((request, altered))
     return IsrChanges(changes, results)
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.topic import validate_topic_overrides
+from barnabas.controller.partition_change import Candidates, LogConfigOf, PartitionChanges
 from barnabas.controller.placement import Randomness, StripedReplicaPlacer, validate_manual_assignment
 from barnabas.controller.requests import USE_DEFAULT, ElectionType, PartitionsRequest, TopicRequest
 from barnabas.errors import (
@@ -33,6 +34,7 @@ from barnabas.registry.registry import AddPartitions, Change, CreateTopic, Delet
 from barnabas.types import BrokerId, LeaderEpoch
 
 __all__ = [
+    "ELECTIONS_PER_BALANCE",
     "MAX_PARTITIONS_PER_REQUEST",
     "Election",
     "Topics",
@@ -42,9 +44,12 @@ __all__ = [
     "elect_leaders",
     "leaders_after_brokers_changed",
     "moved_leader",
+    "preferred_leaders",
     "renewed_leaders",
 ]
 
+ELECTIONS_PER_BALANCE: Final = 1000
+"""The most elections that restore preferred leaders at once, as in Kafka."""
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 """Kafka's bound on the records of one user's operation."""
 
@@ -260,7 +265,9 @@ def _more_partitions(
 # -- leaders -----------------------------------------------------------------------------------------------------------
 
 
-def elect_leaders(image: MetadataImage, election_type: int, partitions: Sequence[tuple[str, int]] | None) -> Election:
+def elect_leaders(
+    image: MetadataImage, election_type: int, partitions: Sequence[tuple[str, int]] | None, log_config_of: LogConfigOf
+) -> Election:
     """Elects preferred leaders, or any leaders (unclean). None means every partition; then those that need no election
     are left out. Raises InvalidRequest for an unknown type of election."""
     if election_type not in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
@@ -270,9 +277,10 @@ def elect_leaders(image: MetadataImage, election_type: int, partitions: Sequence
         wanted = [(name, number) for name, topic in image.topics.items() for number in range(len(topic.partitions))]
     changes: list[Change] = []
     results: dict[tuple[str, int], KafkaError | None] = {}
+    decide = PartitionChanges(image, log_config_of)
     for name, number in wanted:
         try:
-            change = _elect_one(image, name, number, unclean=election_type == ElectionType.UNCLEAN)
+            change = _elect_one(decide, name, number, unclean=election_type == ElectionType.UNCLEAN)
         except ElectionNotNeeded as error:
             if partitions is not None:
                 results[name, number] = error
@@ -285,7 +293,8 @@ def elect_leaders(image: MetadataImage, election_type: int, partitions: Sequence
     return Election(changes, results)
 
 
-def _elect_one(image: MetadataImage, name: str, number: int, *, unclean: bool) -> SetPartition:
+def _elect_one(decide: PartitionChanges, name: str, number: int, *, unclean: bool) -> SetPartition:
+    image = decide.image
     topic = image.topics.get(name)
     if topic is None:
         raise UnknownTopicOrPartition(f"No such topic as {name}")
@@ -294,16 +303,13 @@ def _elect_one(image: MetadataImage, name: str, number: int, *, unclean: bool) -
         raise UnknownTopicOrPartition(f"No such partition as {name}-{number}")
     if partition.leader == partition.preferred_leader or (unclean and partition.leader != NO_LEADER):
         raise ElectionNotNeeded("Leader election not needed for topic partition.")
-    if unclean:
-        elected = _elected(image, partition, unclean=True)
-        if elected is None:
-            raise EligibleLeadersNotAvailable("Eligible topic partition leaders are not available.")
-    else:
-        preferred = partition.preferred_leader
-        if preferred not in partition.isr or not image.is_active(preferred):
-            raise PreferredLeaderNotAvailable("The preferred leader was not available.")
-        elected = _led_by(partition, preferred, partition.isr)
-    return SetPartition(name, topic.topic_id, number, elected, partition.partition_epoch)
+    candidates = Candidates.UNCLEAN if unclean else Candidates.PREFERRED
+    change = decide.change(topic, number, candidates=candidates)
+    if unclean and (change is None or change.partition.leader == NO_LEADER):
+        raise EligibleLeadersNotAvailable("Eligible topic partition leaders are not available.")
+    if change is None or (not unclean and change.partition.leader != partition.preferred_leader):
+        raise PreferredLeaderNotAvailable("The preferred leader was not available.")
+    return change
 
 
 def moved_leader(image: MetadataImage, name: str, number: int, leader: BrokerId) -> SetPartition:
@@ -314,64 +320,74 @@ def moved_leader(image: MetadataImage, name: str, number: int, leader: BrokerId)
         raise UnknownTopicOrPartition(f"No such partition as {name}-{number}")
     if leader == partition.leader or leader not in partition.isr or not image.is_active(leader):
         raise EligibleLeadersNotAvailable(f"broker {leader} is no in-sync follower of {name}-{number}: {partition}")
-    topic_id = image.topics[name].topic_id
-    return SetPartition(name, topic_id, number, _led_by(partition, leader, partition.isr), partition.partition_epoch)
+    moved = partition._replace(
+        leader=leader,
+        leader_epoch=LeaderEpoch(partition.leader_epoch + 1),
+        partition_epoch=partition.partition_epoch + 1,
+    )
+    return SetPartition(name, image.topics[name].topic_id, number, moved, partition.partition_epoch)
 
 
-def leaders_after_brokers_changed(image: MetadataImage, unclean_allowed: Callable[[str], bool]) -> list[Change]:
+def preferred_leaders(image: MetadataImage, log_config_of: LogConfigOf) -> list[Change]:
+    """Returns the changes that let preferred leaders lead where they are in sync and another broker leads, at most
+    ELECTIONS_PER_BALANCE."""
+    decide = PartitionChanges(image, log_config_of)
+    changes: list[Change] = []
+    for topic in image.topics.values():
+        for number, partition in enumerate(topic.partitions):
+            preferred = partition.replicas[0]
+            if (
+                partition.leader == preferred
+                or preferred not in partition.isr
+                or preferred not in decide.brokers.active
+            ):
+                continue
+            change = decide.change(topic, number, candidates=Candidates.PREFERRED)
+            if change is not None:
+                changes.append(change)
+            if len(changes) == ELECTIONS_PER_BALANCE:
+                return changes
+    return changes
+
+
+def leaders_after_brokers_changed(image: MetadataImage, log_config_of: LogConfigOf) -> list[Change]:
     """Returns the leader and ISR changes that the current set of live brokers requires.
 
-    A partition whose leader is gone gets another from its ISR, or none. A partition without leader gets one as soon as
-    a member of its ISR is back. A broker that is gone leaves the ISR of partitions with a live leader, so that it does
-    not hold up acks=all. `unclean_allowed` says for a topic whether records may be given up for a leader from outside
-    the ISR.
+    A broker that is not active leaves the ISR, so that it does not hold up acks=all. A partition whose leader is gone
+    gets another from its ISR, or none. A partition without leader gets one as soon as an eligible replica is back. A
+    fenced broker that has returned after an unclean stop or without its logs is not eligible any more. Where
+    unclean.leader.election.enable allows it, records are given up for a leader.
     """
+    decide = PartitionChanges(image, log_config_of)
+    active = decide.brokers.active
     changes: list[Change] = []
-    for name, topic in image.topics.items():
+    for topic in image.topics.values():
         for number, partition in enumerate(topic.partitions):
-            if partition.leader != NO_LEADER and image.is_active(partition.leader):
-                if not all(image.is_active(member) for member in partition.isr):
-                    isr = tuple(member for member in partition.isr if image.is_active(member))
-                    shrunk = partition._replace(isr=isr, partition_epoch=partition.partition_epoch + 1)
-                    changes.append(SetPartition(name, topic.topic_id, number, shrunk, partition.partition_epoch))
+            if not partition.elr and partition.leader in active and active.issuperset(partition.isr):
                 continue
-            elected = _elected(image, partition, unclean=unclean_allowed(name))
-            if elected is None and partition.leader != NO_LEADER:
-                # The ISR stays: the first of its brokers that comes back has every acknowledged record.
-                elected = _led_by(partition, NO_LEADER, partition.isr)
-            if elected is not None:
-                changes.append(SetPartition(name, topic.topic_id, number, elected, partition.partition_epoch))
+            is_unclean_allowed = decide.log_config(topic.name).unclean_leader_election_enable
+            candidates = Candidates.UNCLEAN if is_unclean_allowed else Candidates.CLEAN
+            change = decide.change(topic, number, candidates=candidates)
+            if change is not None:
+                changes.append(change)
     return changes
 
 
 def renewed_leaders(image: MetadataImage, node_id: BrokerId, partitions: Iterable[tuple[str, int]]) -> list[Change]:
-    """Returns the changes that give the partitions led by the broker a new leader epoch with the same leader."""
+    """Returns the changes that give the partitions that are on this broker alone a new leader epoch with this leader,
+    because their logs are lost. Where there are other replicas, one of these has to lead."""
     changes: list[Change] = []
     for name, number in partitions:
         partition = image.partition(name, number)
-        if partition is not None and partition.leader == node_id:
-            renewed = _led_by(partition, node_id, partition.isr)
+        if partition is not None and partition.replicas == (node_id,):
+            renewed = partition._replace(
+                leader=node_id,
+                isr=(node_id,),
+                leader_epoch=LeaderEpoch(partition.leader_epoch + 1),
+                partition_epoch=partition.partition_epoch + 1,
+                elr=(),
+                last_known_elr=(),
+            )
             topic_id = image.topics[name].topic_id
             changes.append(SetPartition(name, topic_id, number, renewed, partition.partition_epoch))
     return changes
-
-
-def _elected(image: MetadataImage, partition: PartitionImage, *, unclean: bool) -> PartitionImage | None:
-    """Returns the partition with a new leader: the first live replica in the ISR; otherwise, if allowed, the first live
-    replica, which then is the whole ISR because no other log is known to agree with it."""
-    alive = [node_id for node_id in partition.replicas if image.is_active(node_id)]
-    for node_id in alive:
-        if node_id in partition.isr:
-            return _led_by(partition, node_id, tuple(member for member in partition.isr if image.is_active(member)))
-    if unclean and alive:
-        return _led_by(partition, alive[0], (alive[0],))
-    return None
-
-
-def _led_by(partition: PartitionImage, leader: BrokerId, isr: tuple[BrokerId, ...]) -> PartitionImage:
-    return partition._replace(
-        leader=leader,
-        isr=isr,
-        leader_epoch=LeaderEpoch(partition.leader_epoch + 1),
-        partition_epoch=partition.partition_epoch + 1,
-    )

@@ -1,8 +1,7 @@
 """DescribeTopicPartitions v0: topics by name, page by page (KIP-966).
 
 A page holds at most `response_partition_limit` partitions, and never more than `max.request.partition.size.limit`; the
-cursor says where the next one begins. Topics that do not exist do not count. There are no eligible leader replicas
-outside the ISR here, so both of their lists are empty.
+cursor says where the next one begins. Topics that do not exist do not count.
 """
 
 from barnabas.broker.handlers.topics.metadata import TOPIC_OPERATIONS
@@ -95,8 +94,8 @@ def _described(image: MetadataImage, topic: TopicImage, numbers: range) -> Descr
             leader_epoch=partition.leader_epoch,
             replica_nodes=partition.replicas,
             isr_nodes=partition.isr,
-            eligible_leader_replicas=(),
-            last_known_elr=(),
+            eligible_leader_replicas=partition.elr,
+            last_known_elr=partition.last_known_elr,
             offline_replicas=[replica for replica in partition.replicas if not image.is_active(replica)],
         )
         partitions.append(described)

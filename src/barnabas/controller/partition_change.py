@@ -1,0 +1,181 @@
+"""Decides the next state of one partition: completes its reassignment, keeps its eligible leader replicas, elects its
+leader. Every change of an existing partition goes through `next_state`.
+
+A replica outside of the ISR is eligible (in the ELR) if it has all committed records: it was in the ISR when the ISR
+became smaller than min.insync.replicas, and the leader commits nothing from then on until the ISR is large enough
+again. Source: KIP-455 (reassignment), KIP-966 (ELR); docs/decisions/0012-eligible-leader-replicas.md.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from enum import Enum
+from typing import NamedTuple
+
+from barnabas.config.log_config import LogConfig
+from barnabas.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
+from barnabas.registry.registry import SetPartition
+from barnabas.types import BrokerId, LeaderEpoch
+
+__all__ = ["Assignment", "Brokers", "Candidates", "LogConfigOf", "PartitionChanges", "next_state"]
+
+LogConfigOf = Callable[[str], LogConfig]
+"""Returns the settings of a topic's logs."""
+
+
+class Candidates(Enum):
+    """The leaders that may be elected. The leader stays where there is no reason for another."""
+
+    CLEAN = 0
+    """One that has all committed records. If all that had them have returned after an unclean stop, the last leader:
+    nobody is known to have more."""
+    PREFERRED = 1
+    """The same, but the preferred leader before the present one."""
+    UNCLEAN = 2
+    """The same, and if there is none, any replica: records are given up."""
+
+
+class Brokers(NamedTuple):
+    """The brokers, as far as they matter for leaders and ISRs."""
+
+    active: frozenset[BrokerId]
+    unclean: frozenset[BrokerId] = frozenset()
+    """Fenced ones that have returned after an unclean stop, and may lack records that they had."""
+    lost: frozenset[BrokerId] = frozenset()
+    """Fenced ones that have returned without their logs."""
+
+    @classmethod
+    def of(cls, image: MetadataImage) -> "Brokers":
+        returned: dict[str, list[BrokerId]] = {}
+        for broker in image.brokers.values():
+            returned.setdefault(broker.returned if broker.fenced else "active", []).append(broker.node_id)
+        return cls(*(frozenset(returned.get(how, ())) for how in ("active", "unclean", "lost")))
+
+
+class Assignment(NamedTuple):
+    """The replicas of a partition, and those that a reassignment adds and removes."""
+
+    replicas: tuple[BrokerId, ...]
+    adding: tuple[BrokerId, ...] = ()
+    removing: tuple[BrokerId, ...] = ()
+
+
+class PartitionChanges:
+    """Makes the changes of partitions upon one image."""
+
+    def __init__(self, image: MetadataImage, log_config_of: LogConfigOf) -> None:
+        self.image = image
+        self.brokers = Brokers.of(image)
+        self._log_config_of = log_config_of
+        self._log_configs: dict[str, LogConfig] = {}
+
+    def log_config(self, topic: str) -> LogConfig:
+        config = self._log_configs.get(topic)
+        if config is None:
+            config = self._log_configs[topic] = self._log_config_of(topic)
+        return config
+
+    def change(
+        self,
+        topic: TopicImage,
+        index: int,
+        *,
+        isr: Collection[BrokerId] | None = None,
+        assignment: Assignment | None = None,
+        candidates: Candidates = Candidates.CLEAN,
+    ) -> SetPartition | None:
+        """Returns the change to the partition's `next_state`; None if it stays."""
+        partition = topic.partitions[index]
+        minimum = self.log_config(topic.name).min_insync_replicas
+        following = next_state(partition, self.brokers, minimum, isr=isr, assignment=assignment, candidates=candidates)
+        if following is partition:
+            return None
+        return SetPartition(topic.name, topic.topic_id, index, following, partition.partition_epoch)
+
+
+def next_state(
+    partition: PartitionImage,
+    brokers: Brokers,
+    min_insync_replicas: int,
+    *,
+    isr: Collection[BrokerId] | None = None,
+    assignment: Assignment | None = None,
+    candidates: Candidates = Candidates.CLEAN,
+) -> PartitionImage:
+    """Returns the state of the partition with another ISR or assignment, with what follows from that and from the
+    brokers; the partition itself if nothing changes.
+
+    `isr` may have active brokers only; None stands for the present ISR without those that have to leave it.
+    """
+    target = assignment or Assignment(partition.replicas, partition.adding_replicas, partition.removing_replicas)
+    if len(target.replicas) == 1:  # no other replica could make up for what this one may lack
+        brokers = Brokers(brokers.active)
+    members = tuple(
+        member
+        for member in (partition.isr if isr is None else isr)
+        if member in brokers.active and member in target.replicas
+    )
+    target, members = _completed(target, members)
+    elr: tuple[BrokerId, ...] = ()
+    # The leader takes the minimum of the setting and the number of replicas. Here replicas that are being added do not
+    # count, so this is never more than what the leader takes: the ELR has to be empty when the leader commits.
+    minimum = min(min_insync_replicas, len(target.replicas) - len(target.adding))
+    if len(members) < minimum:
+        had_all = {*partition.elr, *partition.isr} - {*members} - brokers.unclean - brokers.lost
+        elr = tuple(replica for replica in target.replicas if replica in had_all)
+    leader = _leader(partition, target, members, elr, brokers, candidates)
+    if leader != NO_LEADER and leader not in members:
+        elr = tuple(replica for replica in elr if replica != leader) if leader in elr and minimum > 1 else ()
+        members = (leader,)
+    bumped = leader != partition.leader or not set(partition.replicas) <= set(target.replicas)
+    following = PartitionImage(
+        leader,
+        LeaderEpoch(partition.leader_epoch + bumped),
+        target.replicas,
+        members,
+        partition.partition_epoch,
+        target.adding,
+        target.removing,
+        elr,
+        _last_leader(partition, target, brokers) if leader == NO_LEADER else (),
+    )
+    return partition if following == partition else following._replace(partition_epoch=partition.partition_epoch + 1)
+
+
+def _completed(target: Assignment, members: tuple[BrokerId, ...]) -> tuple[Assignment, tuple[BrokerId, ...]]:
+    """Returns assignment and ISR after the reassignment, if all replicas of its target are in sync."""
+    if not target.adding and not target.removing:
+        return target, members
+    replicas = _without(target.replicas, target.removing)
+    if not set(replicas) <= set(members):
+        return target, members
+    return Assignment(replicas), _without(members, target.removing)
+
+
+def _leader(
+    partition: PartitionImage,
+    target: Assignment,
+    members: tuple[BrokerId, ...],
+    elr: tuple[BrokerId, ...],
+    brokers: Brokers,
+    candidates: Candidates,
+) -> BrokerId:
+    alive = [replica for replica in target.replicas if replica in brokers.active]
+    eligible = [replica for replica in alive if replica in (members or elr)]
+    if candidates is Candidates.PREFERRED and target.replicas[0] in eligible:
+        return target.replicas[0]
+    if partition.leader in eligible:
+        return partition.leader
+    if eligible:
+        return eligible[0]
+    last = [replica for replica in _last_leader(partition, target, brokers) if replica in alive]
+    if last and (not elr or candidates is Candidates.UNCLEAN):
+        return last[0]
+    return alive[0] if alive and candidates is Candidates.UNCLEAN else NO_LEADER
+
+
+def _last_leader(partition: PartitionImage, target: Assignment, brokers: Brokers) -> tuple[BrokerId, ...]:
+    last = partition.last_known_elr if partition.leader == NO_LEADER else (partition.leader,)
+    return tuple(replica for replica in last if replica in target.replicas and replica not in brokers.lost)
+
+
+def _without(replicas: Iterable[BrokerId], others: Collection[BrokerId]) -> tuple[BrokerId, ...]:
+    return tuple(replica for replica in replicas if replica not in others)
