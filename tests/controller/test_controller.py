@@ -204,11 +204,11 @@ def take_in(controller: Controller, *node_ids: int) -> None:
     """Ends that brokers are fenced, as their heartbeats do."""
     controller.refresh()
     for node_id in node_ids:
-        controller.set_fenced(BrokerId(node_id), controller.image.brokers[BrokerId(node_id)].epoch, False)
+        controller.unfence(BrokerId(node_id), controller.image.brokers[BrokerId(node_id)].epoch)
 
 
 def fence(controller: Controller, node_id: int) -> None:
-    controller.set_fenced(BrokerId(node_id), controller.image.brokers[BrokerId(node_id)].epoch, True)
+    controller.fence(BrokerId(node_id), controller.image.brokers[BrokerId(node_id)].epoch, "of a test")
 
 
 def leaders(controller: Controller, name: str = "a") -> list[tuple[int, tuple[int, ...]]]:
@@ -254,7 +254,7 @@ def test_a_fenced_broker_leads_nothing(cluster: Cluster) -> None:
     one.create_topics([TopicRequest("b", assignments=[(0, [2])])])
     fence(one, 2)
     assert leaders(one) == [(1, (1,)), (1, (1,))]
-    assert leaders(one, "b") == [(-1, (2,))]
+    assert leaders(one, "b") == [(-1, ())]
     assert [partition.leader_epoch for partition in one.image.topics["a"].partitions] == [0, 1]
     before = one.image
     fence(one, 2)
@@ -272,11 +272,11 @@ def test_an_earlier_registration_is_neither_fenced_nor_taken_in(cluster: Cluster
     former = one.image.brokers[2].epoch
     cluster.broker(2)
     one.refresh()
-    one.set_fenced(BrokerId(2), former, False)
+    one.unfence(BrokerId(2), former)
     assert one.image.brokers[2].fenced
     take_in(one, 2)
-    one.set_fenced(BrokerId(2), former, True)
-    one.set_fenced(BrokerId(7), 1, True)
+    one.fence(BrokerId(2), former, "of a test")
+    one.fence(BrokerId(7), 1, "of a test")
     assert not one.image.brokers[2].fenced
 
 
@@ -287,10 +287,40 @@ def test_a_broker_that_registered_again_leads_in_a_new_leader_epoch(cluster: Clu
     one.create_topics([TopicRequest("a", assignments=[(0, [2])])])
     cluster.broker(2)  # before anybody has noticed its death
     one.refresh()
-    assert leaders(one) == [(-1, (2,))]
+    assert leaders(one) == [(-1, ())]
     take_in(one, 2)
     assert leaders(one) == [(2, (2,))]
     assert one.image.topics["a"].partitions[0].leader_epoch == 2
+
+
+def test_a_broker_is_taken_in_after_its_partitions_have_followed_its_return(cluster: Cluster) -> None:
+    one = cluster.broker(1)
+    cluster.broker(2)
+    take_in(one, 2)
+    one.create_topics([TopicRequest("a", assignments=[(0, [2])])])
+    cluster.broker(2)
+    one.create_topics([TopicRequest("b")])  # which loads the registration, and no more
+    assert leaders(one) == [(2, (2,))]
+    one.unfence(BrokerId(2), one.image.brokers[2].epoch)
+    assert leaders(one) == [(2, (2,))]
+    assert one.image.topics["a"].partitions[0].leader_epoch == 2
+
+
+def test_no_replica_is_eligible_any_more_when_the_leader_may_commit_alone(cluster: Cluster) -> None:
+    one = cluster.broker(1, min_insync_replicas=2)
+    cluster.broker(2)
+    take_in(one, 2)
+    one.create_topics([TopicRequest(name, assignments=[(0, [1, 2])]) for name in ("a", "b")])
+    fence(one, 2)
+    assert [one.image.topics[name].partitions[0].elr for name in ("a", "b")] == [(2,), (2,)]
+    heard: list[MetadataChange] = []
+    one.subscribe(heard.append)
+    operation = ConfigOperation("min.insync.replicas", ConfigOp.SET, "1")
+    one.incremental_alter_configs([(ConfigResource(ResourceType.TOPIC, "a"), [operation])])
+    assert [one.image.topics[name].partitions[0].elr for name in ("a", "b")] == [(), (2,)]
+    one.alter_configs([(ConfigResource(ResourceType.BROKER, ""), [("min.insync.replicas", "1")])])
+    assert [one.image.topics[name].partitions[0].elr for name in ("a", "b")] == [(), ()]
+    assert len(heard) == 2, "the setting and what follows from it are one write"
 
 
 def test_a_dead_broker_is_fenced(cluster: Cluster) -> None:
