@@ -101,11 +101,19 @@ class FakeBroker:
         signal.sigwait((signal.SIGUSR1,))
         return code
 
+    def waits(self) -> int:
+        """Is ready after SIGUSR1."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR1,))
+        print("waiting", flush=True)
+        signal.sigwait((signal.SIGUSR1,))
+        return self.serves()
+
     def floods(self) -> int:
-        """Writes as many lines as its argument says."""
+        """Writes as many lines as its argument says, and makes a file then."""
         print(json.dumps({"event": "ready", "number": self._number, "pid": os.getpid()}), flush=True)
         for number in range(int(self._argument)):
             print(f"line {number} {'.' * 80}")
+        (self._directory / "flooded").touch()
         signal.pause()
         return 0
 
@@ -119,9 +127,15 @@ class StandingClock:
 
 
 def main(
-    behaviours: Sequence[str], directory: str, stop_timeout_s: float, time_stands: bool = False, forks_fail: int = 0
+    behaviours: Sequence[str],
+    directory: str,
+    stop_timeout_s: float,
+    time_stands: bool = False,
+    forks_fail: int = 0,
+    late_interrupt: bool = False,
 ) -> NoReturn:
-    """Forks fail that often, each after one that does not."""
+    """Forks fail that often, each after one that does not. `late_interrupt`: Ctrl-C arrives, and a process ends from
+    it, when the supervisor is about to look for processes that have ended."""
 
     def tell_ready(facts: Sequence[Facts]) -> None:
         supervisor.say(json.dumps([dict(each) for each in facts]))
@@ -132,6 +146,8 @@ def main(
     logging.basicConfig(level="INFO", stream=supervisor.log_stream, format="%(message)s")
     if forks_fail:
         os.fork = failing(os.fork, forks_fail)
+    if late_interrupt:
+        os.waitpid = interrupting(os.waitpid)
     try:
         sys.exit(supervisor.run())
     except UsageError as error:
@@ -149,6 +165,16 @@ def failing(fork: Callable[[], int], times: int) -> Callable[[], int]:
         return fork()
 
     return fork_or_fail
+
+
+def interrupting(wait: Callable[[int, int], tuple[int, int]]) -> Callable[[int, int], tuple[int, int]]:
+    def wait_or_interrupt(pid: int, options: int) -> tuple[int, int]:
+        ended = wait(pid, options)
+        if ended[0]:
+            os.kill(os.getpid(), signal.SIGINT)
+        return ended
+
+    return wait_or_interrupt
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ class Supervised:
     """A supervisor in a process and process group of its own."""
 
     def __init__(self, directory: Path, behaviours: tuple[str, ...], options: dict[str, Any]) -> None:
-        self._directory = directory
+        self.directory = directory
         given = json.dumps({"directory": str(directory), "stop_timeout_s": 60.0, **options})
         self.process = subprocess.Popen(
             [sys.executable, fake_brokers.__file__, given, *behaviours],
@@ -53,7 +53,7 @@ class Supervised:
 
     def pids(self, number: int) -> list[int]:
         """Returns the pids of all processes that the broker has had."""
-        path = self._directory / f"starts-{number}"
+        path = self.directory / f"starts-{number}"
         return [int(line) for line in path.read_text().split()] if path.exists() else []
 
     def end(self, *numbers: int) -> tuple[int, str, str]:
@@ -124,6 +124,24 @@ def test_ctrl_c_in_a_terminal_reaches_all_and_starts_none_again(supervise: Super
     assert (code, "again" in errors) == (0, False), errors
 
 
+def test_an_end_from_a_ctrl_c_that_was_not_seen_yet_is_no_death(supervise: Supervise) -> None:
+    supervisor = supervise("serves", "serves", late_interrupt=True)
+    pid, _ = supervisor.ready()
+    os.kill(pid, signal.SIGINT)
+    code, _, errors = supervisor.end()
+    assert (code, "again" in errors) == (0, False), errors
+
+
+def test_what_was_ready_and_died_is_not(supervise: Supervise) -> None:
+    supervisor = supervise("serves", "waits")
+    assert supervisor.stdout.readline() == "broker 2 | waiting\n"
+    first = int(supervisor.log_until(r"broker 1 \(pid (\d+)\) is ready")[1])
+    os.kill(first, signal.SIGKILL)
+    supervisor.log_until("broker 1 .* died")
+    os.kill(supervisor.pids(2)[0], signal.SIGUSR1)
+    assert supervisor.ready() == [supervisor.pids(1)[1], supervisor.pids(2)[0]]
+
+
 def test_ready_is_told_once_and_not_before_all_are(supervise: Supervise) -> None:
     supervisor = supervise("serves", "fails:3")
     assert len(supervisor.pids(1)) <= 1
@@ -175,7 +193,9 @@ def test_a_later_start_that_is_refused_is_tried_again(supervise: Supervise) -> N
     (pid,) = supervisor.ready()
     os.kill(pid, signal.SIGKILL)
     supervisor.log_until("exit code 2: port 1 is taken; choose another: starting it again in 0.2 s")
-    supervisor.log_until("broker 1 .* is ready")
+    pid = int(supervisor.log_until(r"broker 1 \(pid (\d+)\) is ready")[1])
+    os.kill(pid, signal.SIGKILL)
+    supervisor.log_until("broker 1 .* died with signal 9: starting it again")
     assert supervisor.end(signal.SIGTERM)[0] == 0
 
 
@@ -228,7 +248,7 @@ def test_a_signal_between_two_starts_ends_the_supervisor(supervise: Supervise) -
         with contextlib.suppress(IndexError, ProcessLookupError):
             os.kill(supervisor.pids(1)[-1], signal.SIGKILL)
         supervisor.log_until("starting it again")
-        (supervisor._directory / "starts-1").write_text("")
+        (supervisor.directory / "starts-1").write_text("")
     assert supervisor.end(signal.SIGTERM)[0] == 0
 
 
@@ -272,6 +292,7 @@ def test_output_that_nobody_reads_stops_no_restart_and_is_not_lost(supervise: Su
     os.kill(second, signal.SIGKILL)
     supervisor.log_until("broker 2 .* died")
     supervisor.log_until("broker 2 .* is ready")
+    assert not (supervisor.directory / "flooded").exists()  # what waits for the reader is bounded
     numbers = []
     while len(numbers) < 20000:
         line = supervisor.stdout.readline()

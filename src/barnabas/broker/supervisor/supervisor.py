@@ -239,7 +239,7 @@ class Supervisor:
         private = {*self._private, *(descriptor for each in self._children for descriptor in each.open)}
         child.starts += 1
         child.started_at, child.starts_at = now, None
-        child.ready, child.complaint = None, ""
+        child.complaint = ""
         try:
             child.process = self._nursery.fork(child.work.run, private)
         except OSError as error:
