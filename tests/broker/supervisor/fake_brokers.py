@@ -113,6 +113,7 @@ class FakeBroker:
         print(json.dumps({"event": "ready", "number": self._number, "pid": os.getpid()}), flush=True)
         for number in range(int(self._argument)):
             print(f"line {number} {'.' * 80}")
+        sys.stdout.flush()
         (self._directory / "flooded").touch()
         signal.pause()
         return 0

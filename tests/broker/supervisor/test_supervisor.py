@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.supervisor.line_writer import Lines
+from barnabas.broker.supervisor.supervisor import LogStream
 from broker.supervisor import fake_brokers
 
 
@@ -30,6 +32,7 @@ class Supervised:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            env={name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"},
         )
         assert self.process.stdout is not None
         assert self.process.stderr is not None
@@ -330,3 +333,15 @@ def _pipes(pid: int) -> dict[int, str]:
 
 def _lifeline(pipes: dict[int, Any]) -> int:
     return next(descriptor for descriptor in pipes if descriptor > 2)
+
+
+def test_the_log_of_the_supervisor_is_bounded() -> None:
+    lines = Lines("")
+    stream = LogStream(lines)
+    for _ in range(1000):
+        assert stream.write("x" * 999 + "\n") == 1000
+    assert len(lines.take()) <= 4096
+    kept = 0
+    while data := lines.take():
+        kept += len(data)
+    assert 32 * 1024 < kept < 128 * 1024

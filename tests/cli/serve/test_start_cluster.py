@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from barnabas import Admin, Producer
+from barnabas.cli.serve.start_cluster import announce
+from barnabas.registry.embedded import EmbeddedRegistry
 from cli.conftest import run_barnabas
 
 Serve = Callable[..., "subprocess.Popen[str]"]
@@ -134,6 +136,24 @@ def test_a_busy_port_ends_all_with_one_line(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1].startswith("barnabas: broker 1: ")
     assert f"127.0.0.1:{port}" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
+
+
+def test_the_directory_of_one_broker_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").touch()
+    done = run_barnabas("serve", "--brokers=2", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0")
+    assert (done.returncode, "belongs to one broker" in done.stderr) == (2, True), done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["meta.properties"]
+
+
+def test_brokers_are_announced_before_they_come(tmp_path: Path) -> None:
+    path = tmp_path / "registry.db"
+    for _ in range(2):
+        announce(path, [1, 2, 3])
+    registry = EmbeddedRegistry(path)
+    try:
+        assert sorted(registry.load().image.brokers) == [1, 2, 3]
+    finally:
+        registry.close()
 
 
 def test_settings_that_are_given_win_over_those_of_a_cluster(serve: Serve, tmp_path: Path) -> None:
