@@ -488,6 +488,8 @@ class Broker:
             if self._acceptor is not None:
                 self._connection_limits.follow(self.config, self._acceptor.set_limits)
             self.log_manager.set_producer_expiration(self.config.producer_id_expiration_ms)
+        if change.brokers:
+            self.metadata_cache.clear()  # the replicas on other brokers are offline now
         for encoded_topics in self.metadata_cache.values():
             for name in change.topics:
                 encoded_topics.pop(name, None)

@@ -47,7 +47,7 @@ COMMANDS: Final[dict[str, Command]] = {
         "transactions.transactions", "List and describe transactions; find and abort those that hang."
     ),
     "configs": Command("cluster.configs", "Show and change settings of topics, brokers and groups."),
-    "cluster": Command("cluster.cluster", "Describe the cluster: its id, controller, brokers and features."),
+    "cluster": Command("cluster.cluster", "Describe the cluster, its brokers and replicas; move replicas and leaders."),
     "brokers": Command("cluster.brokers", "List the brokers."),
     "log-dirs": Command("cluster.log_dirs", "Show the brokers' log directories and the replicas in them."),
     "get-offsets": Command("topics.get_offsets", "Show where partitions begin and end, or stood at a time."),

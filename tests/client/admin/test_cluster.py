@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from barnabas.client.admin.topics import EligibleLeaders, NewTopic
 from barnabas.testing import Broker
 from barnabas.types import TopicPartition
 
@@ -14,3 +15,14 @@ def test_brokers(admin: Any, broker: Broker, name: str) -> None:
     assert [(replica.topic, replica.partition) for replica in log_dir.replicas] == [(name, 0)]
     assert "transaction.version" in admin.describe_features().finalized
     assert admin.elect_leaders([(name, 0)]) == {TopicPartition(name, 0): False}
+
+
+def test_fenced_brokers_and_eligible_leaders(admin: Any, broker: Broker, name: str) -> None:
+    admin.create_topics([NewTopic(name, partitions=2), f"{name}-b"])
+    assert admin.describe_cluster(include_fenced=True) == admin.describe_cluster()
+    assert admin.describe_cluster().fenced == frozenset()
+    none = EligibleLeaders()
+    assert admin.eligible_leaders(name) == {TopicPartition(name, 0): none, TopicPartition(name, 1): none}
+    assert admin.eligible_leaders([f"{name}-b", f"{name}-no"]) == {TopicPartition(f"{name}-b", 0): none}
+    admin.create_topics(NewTopic(f"{name}-large", partitions=2001))
+    assert len(admin.eligible_leaders([f"{name}-large", name])) == 2003, "more than one page"

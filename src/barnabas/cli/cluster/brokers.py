@@ -20,7 +20,7 @@ def list_brokers(cluster: Cluster = DEFAULT_CLUSTER, json: Json = False) -> None
         topics = admin.list_topics(internal=True)
         directories: Mapping[int, list[LogDir]]
         try:
-            directories = admin.describe_log_dirs()
+            directories = admin.describe_log_dirs(list(description.brokers))
         except ItemsFailed as error:  # values that a broker does not report are left out
             directories = error.succeeded
     partitions = [partition for topic in topics for partition in topic.partitions.values()]

@@ -1,27 +1,53 @@
-"""`barnabas cluster`: describes the cluster as a whole."""
+"""`barnabas cluster`: the cluster as a whole, and the replicas of its partitions."""
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from barnabas.cli.framework.app import App, Option
+from barnabas.cli.cluster.replication import replication_counts
+from barnabas.cli.cluster.under_replicated import under_replicated_partitions, under_replicated_text
+from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.output import show, table
 from barnabas.cli.framework.resources import plural
 from barnabas.client.admin.cluster import ClusterDescription, FeatureLevels, Features
+from barnabas.connection.cluster import TopicView
 
-app = App("Describe the cluster: its id, controller, brokers and features.", default="describe")
+app = App("Describe the cluster, its brokers and replicas; move replicas and leaders.", default="describe")
 
 
 @app.command(example="barnabas cluster")
 def describe(cluster: Cluster = DEFAULT_CLUSTER, json: Json = False) -> None:
-    """Show the cluster's id, its controller, its brokers, and the features that it has agreed on.
+    """Show the cluster's id, its controller, its brokers, how far replicas are in sync, and the agreed features.
 
-    A feature has a range of levels that the brokers support, and the level that is in force: finalized.
+    A broker is live, or fenced: it has stopped, or the controller does not hear of it. One that has replicas and is not
+    listed by the brokers is absent. A feature has a range of levels that the brokers support, and the level that is in
+    force: finalized.
     """
     with cluster.admin() as admin:
-        description, features = admin.describe_cluster(), admin.describe_features()
-    report = _report(description, features)
+        description, features = admin.describe_cluster(include_fenced=True), admin.describe_features()
+        views = admin.list_topics(internal=True)
+    report = _report(description, features, views)
     show(report, json, lambda: _text(report))
+
+
+@app.command(
+    "under-replicated", example="barnabas cluster under-replicated\nbarnabas cluster under-replicated '^orders'"
+)
+def under_replicated(
+    topics: Annotated[list[str] | None, Argument("TOPIC", "Only these topics; ^PATTERN for all that begin so.")] = None,
+    cluster: Cluster = DEFAULT_CLUSTER,
+    json: Json = False,
+) -> None:
+    """List the partitions with a replica that is not in sync, and whether they accept records with acks=all.
+
+    ELR are the replicas outside of the ISR that have all committed records. Without a name also the topics of the
+    brokers themselves are looked at.
+    """
+    with cluster.admin() as admin:
+        rows = under_replicated_partitions(admin, topics or ())
+    show(rows, json, lambda: under_replicated_text(rows))
 
 
 @app.command(
@@ -64,12 +90,13 @@ def _recovered(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _report(description: ClusterDescription, features: Features) -> dict[str, Any]:
+def _report(description: ClusterDescription, features: Features, views: Sequence[TopicView]) -> dict[str, Any]:
     names = sorted({*features.supported, *features.finalized})
     return {
         "cluster_id": description.cluster_id,
         "controller": description.controller_id if description.controller_id >= 0 else None,
-        "brokers": [broker._asdict() for _, broker in sorted(description.brokers.items())],
+        "brokers": _brokers(description, views),
+        **replication_counts(views),
         "features_epoch": features.epoch if features.epoch >= 0 else None,
         "features": [
             {
@@ -82,17 +109,49 @@ def _report(description: ClusterDescription, features: Features) -> dict[str, An
     }
 
 
+def _brokers(description: ClusterDescription, views: Sequence[TopicView]) -> list[dict[str, Any]]:
+    partitions = [partition for view in views for partition in view.partitions.values()]
+    leaders: Counter[int] = Counter(partition.leader for partition in partitions)
+    replicas = Counter(node_id for partition in partitions for node_id in partition.replicas)
+    in_sync = Counter(node_id for partition in partitions for node_id in partition.in_sync_replicas)
+    rows = []
+    for node_id in sorted({*description.brokers, *replicas}):
+        broker = description.brokers.get(node_id)
+        state = "absent" if broker is None else "fenced" if node_id in description.fenced else "live"
+        rows.append(
+            {
+                "node_id": node_id,
+                "host": broker.host if broker else None,
+                "port": broker.port if broker else None,
+                "rack": broker.rack if broker else None,
+                "state": state,
+                "leaders": leaders[node_id],
+                "replicas": replicas[node_id],
+                "in_sync_replicas": in_sync[node_id],
+            }
+        )
+    return rows
+
+
 def _levels(levels: FeatureLevels | None) -> dict[str, int] | None:
     return None if levels is None else levels._asdict()
 
 
 def _text(report: dict[str, Any]) -> str:
     controller = "no controller" if report["controller"] is None else f"controller {report['controller']}"
-    brokers = [(b["node_id"], f"{b['host']}:{b['port']}", b["rack"]) for b in report["brokers"]]
+    brokers = [
+        (
+            b["node_id"],
+            None if b["host"] is None else f"{b['host']}:{b['port']}",
+            *(b["rack"], b["state"], b["leaders"], b["replicas"], b["in_sync_replicas"]),
+        )
+        for b in report["brokers"]
+    ]
     lines = [
         f"cluster {report['cluster_id'] or 'without an id'}, {controller}, {plural(len(brokers), 'broker')}",
+        _replication_text(report),
         "",
-        table(("broker", "address", "rack"), brokers),
+        table(("broker", "address", "rack", "state", "leaders", "replicas", "in sync"), brokers),
     ]
     if report["features"]:
         rows = [(f["feature"], _range(f["supported"]), _range(f["finalized"])) for f in report["features"]]
@@ -100,6 +159,14 @@ def _text(report: dict[str, Any]) -> str:
     else:
         lines += ["", "no features"]
     return "\n".join(lines)
+
+
+def _replication_text(report: dict[str, Any]) -> str:
+    replicas, in_sync = report["replicas"], report["in_sync_replicas"]
+    share = f"{in_sync:,} of {replicas:,} replicas in sync ({in_sync / replicas:.1%})" if replicas else "no replicas"
+    without_leader = f", {report['without_leader']:,} without a leader" if report["without_leader"] else ""
+    partitions = f"{plural(report['partitions'], 'partition')}, {report['under_replicated'] or 'none'} under-replicated"
+    return f"{partitions}{without_leader}; {share}"
 
 
 def _range(levels: dict[str, int] | None) -> str | None:

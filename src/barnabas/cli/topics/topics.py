@@ -3,17 +3,18 @@
 import itertools
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from barnabas import Admin
+from barnabas.cli.cluster.replication import eligible_leaders, ids_text, replica_state
 from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json, parse_settings
 from barnabas.cli.framework.outcomes import outcomes
 from barnabas.cli.framework.output import CommandFailed, notice, print_json, show, size_text, table, time_text
-from barnabas.cli.framework.resources import chosen_names, chosen_topics, is_pattern, plural, watermarks
+from barnabas.cli.framework.resources import broker_ids, chosen_names, chosen_topics, is_pattern, plural, watermarks
 from barnabas.client.admin.cluster import LogDir, LogDirReplica
 from barnabas.client.admin.configs import ConfigResource
-from barnabas.client.admin.topics import NewTopic
+from barnabas.client.admin.topics import EligibleLeaders, NewTopic
 from barnabas.client.errors import ItemsFailed
 from barnabas.connection.cluster import TopicView
 from barnabas.errors import BarnabasError, KafkaError, TopicAlreadyExists, UnknownTopicOrPartition, UsageError
@@ -21,6 +22,9 @@ from barnabas.printable import printable
 from barnabas.types import TopicPartition
 
 app = App("List, create, describe, delete and grow topics.")
+
+_MISSING_REPLICAS: Final = {"elr": "elr", "last_known_leaders": "last leader", "offline_replicas": "offline"}
+"""Lists of replicas by their keys, with their headers, that are empty while all replicas are in sync."""
 
 Names = Annotated[list[str], Argument("TOPIC", "The topics' names.")]
 
@@ -145,14 +149,15 @@ def describe(
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
-    """Show the partitions of topics with leaders, offsets and sizes, and settings that were changed.
+    """Show the partitions of topics with leaders, replicas, offsets and sizes, and settings that were changed.
 
-    Without a name all topics are described.
+    ELR, the eligible leader replicas, are outside of the ISR and have all committed records; these and the replicas on
+    brokers that are offline are shown where there are any. Without a name all topics are described.
     """
     with cluster.admin() as admin:
         views = chosen_topics(admin, topics or ())
-        marks, replicas = _marks(admin, views), _replicas(admin)
-        described = [_description(admin, view, marks, replicas) for view in views]
+        marks, replicas, leaders = _marks(admin, views), _replicas(admin), eligible_leaders(admin, views)
+        described = [_description(admin, view, marks, replicas, leaders) for view in views]
     show(described, json, lambda: "\n\n".join(map(_description_text, described)) or "no topics")
 
 
@@ -167,6 +172,7 @@ def _description(
     view: TopicView,
     marks: Mapping[TopicPartition, tuple[int, int]],
     replicas: Mapping[TopicPartition, LogDirReplica],
+    leaders: Mapping[TopicPartition, EligibleLeaders],
 ) -> dict[str, Any]:
     resource = ConfigResource("topic", view.name)
     changed = {
@@ -182,10 +188,7 @@ def _description(
         rows.append(
             {
                 "partition": p.partition,
-                "leader": p.leader,
-                "leader_epoch": p.leader_epoch,
-                "replicas": list(p.replicas),
-                "isr": list(p.in_sync_replicas),
+                **replica_state(p, leaders.get(tp, EligibleLeaders())),
                 "log_start_offset": start,
                 "end_offset": end,
                 "size_bytes": None if replica is None else replica.size_bytes,
@@ -199,7 +202,7 @@ def _replicas(admin: Admin) -> dict[TopicPartition, LogDirReplica]:
     """Returns the largest replica of each partition; nothing where the brokers do not tell."""
     found: Mapping[int, list[LogDir]]
     try:
-        found = admin.describe_log_dirs()
+        found = admin.describe_log_dirs(broker_ids(admin, None))
     except ItemsFailed as error:
         found = error.succeeded
     replicas: dict[TopicPartition, LogDirReplica] = {}
@@ -212,22 +215,24 @@ def _replicas(admin: Admin) -> dict[TopicPartition, LogDirReplica]:
 
 
 def _description_text(description: dict[str, Any]) -> str:
+    details = description["partitions_detail"]
+    lists = {"replicas": "replicas", "isr": "isr"}
+    lists |= {key: header for key, header in _MISSING_REPLICAS.items() if any(p[key] for p in details)}
     rows = [
         (
             p["partition"],
-            p["leader"],
-            ",".join(map(str, p["replicas"])),
-            ",".join(map(str, p["isr"])),
+            p["leader"] if p["leader"] >= 0 else "none",
+            *(ids_text(p[key]) for key in lists),
             p["log_start_offset"],
             p["end_offset"],
             size_text(p["size_bytes"]),
         )
-        for p in description["partitions_detail"]
+        for p in details
     ]
     configs = ", ".join(f"{name}={value}" for name, value in description["configs"].items()) or "all default"
     head = f"{description['topic']}  id {description['topic_id']}  configs: {configs}"
-    text = printable(head) + "\n" + table(("partition", "leader", "replicas", "isr", "start", "end", "size"), rows)
-    compacted = [p for p in description["partitions_detail"] if p["compaction"]]
+    text = printable(head) + "\n" + table(("partition", "leader", *lists.values(), "start", "end", "size"), rows)
+    compacted = [p for p in details if p["compaction"]]
     if compacted:
         rows = [(p["partition"], *_compaction_row(p["compaction"])) for p in compacted]
         text += "\n" + table(("partition", "cleaned up to", "dirty", "share", "last cleaning", "note"), rows)

@@ -97,6 +97,7 @@ class Admin:
     delete_topics = _awaited(KafkaAdminClient.delete_topics)
     list_topics = _awaited(KafkaAdminClient.list_topics)
     describe_topics = _awaited(KafkaAdminClient.describe_topics)
+    eligible_leaders = _awaited(KafkaAdminClient.eligible_leaders)
     elect_leaders = _awaited(KafkaAdminClient.elect_leaders)
     delete_records = _awaited(KafkaAdminClient.delete_records)
     list_offsets = _awaited(KafkaAdminClient.list_offsets)

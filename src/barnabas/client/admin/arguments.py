@@ -155,6 +155,7 @@ READERS: Final[Mapping[str, Reader[Any]]] = {
     "counts": mapping(topic_name, number(1), '{"orders": 12}'),
     "documentation": flag,
     "group_id": group,
+    "include_fenced": flag,
     "group_ids": each_once(_groups),
     "internal": flag,
     "isolation": _isolation,

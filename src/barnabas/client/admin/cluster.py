@@ -15,11 +15,13 @@ __all__ = ["ClusterDescription", "ClusterOperations", "FeatureLevels", "Features
 
 
 class ClusterDescription(NamedTuple):
-    """The brokers that live, by node id, and the controller's node id (-1: none)."""
+    """The brokers by node id, the controller's node id (-1: none), and which of the brokers are fenced: only
+    `include_fenced` shows these."""
 
     cluster_id: str | None
     controller_id: BrokerId
     brokers: dict[int, Broker]
+    fenced: frozenset[int] = frozenset()
 
 
 class LogDirReplica(NamedTuple):
@@ -65,19 +67,24 @@ class Features(NamedTuple):
 
 
 class ClusterOperations(AdminOperations):
-    async def describe_cluster(self, *, timeout: float | None = None) -> ClusterDescription:
-        """Returns the cluster's id, its brokers and its controller."""
+    async def describe_cluster(
+        self, *, include_fenced: bool = False, timeout: float | None = None
+    ) -> ClusterDescription:
+        """Returns the cluster's id, its live brokers and its controller; with `include_fenced` also the brokers that
+        have stopped or are not heard of, which Kafka tells from 4.0 on."""
         from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
         from barnabas.protocol.messages.metadata import MetadataRequest
 
         driver = self._driver("describe_cluster", timeout)
         try:
-            response = await driver.send(DescribeClusterRequest(), ANY, lambda r: r.error_code)
+            request = DescribeClusterRequest(include_fenced_brokers=include_fenced)
+            response = await driver.send(request, ANY, lambda r: r.error_code)
         except UnsupportedVersion:  # before Kafka 2.8
             response = await driver.send(MetadataRequest(topics=[], allow_auto_topic_creation=False), ANY)
             return ClusterDescription(response.cluster_id, response.controller_id, brokers_of(response.brokers))
         brokers = {b.broker_id: Broker(b.broker_id, b.host, b.port, b.rack) for b in response.brokers}
-        return ClusterDescription(response.cluster_id, response.controller_id, brokers)
+        fenced = frozenset(b.broker_id for b in response.brokers if b.is_fenced)
+        return ClusterDescription(response.cluster_id, response.controller_id, brokers, fenced)
 
     async def describe_log_dirs(
         self,

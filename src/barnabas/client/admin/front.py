@@ -105,6 +105,7 @@ class Admin:
     delete_topics = _waiting(KafkaAdminClient.delete_topics)
     list_topics = _waiting(KafkaAdminClient.list_topics)
     describe_topics = _waiting(KafkaAdminClient.describe_topics)
+    eligible_leaders = _waiting(KafkaAdminClient.eligible_leaders)
     elect_leaders = _waiting(KafkaAdminClient.elect_leaders)
     delete_records = _waiting(KafkaAdminClient.delete_records)
     list_offsets = _waiting(KafkaAdminClient.list_offsets)

@@ -24,6 +24,7 @@ __all__ = [
     "ISOLATIONS",
     "TIMES",
     "CreatedTopic",
+    "EligibleLeaders",
     "NewTopic",
     "TopicOperations",
     "keys_move_warning",
@@ -57,6 +58,14 @@ class CreatedTopic(NamedTuple):
     name: str
     partitions: int
     replication_factor: int
+
+
+class EligibleLeaders(NamedTuple):
+    """The replicas outside of a partition's ISR that have all committed records (KIP-966), and the last leader of a
+    partition that has none."""
+
+    eligible_leader_replicas: tuple[int, ...] = ()
+    last_known_leaders: tuple[int, ...] = ()
 
 
 class TopicOperations(AdminOperations):
@@ -139,6 +148,37 @@ class TopicOperations(AdminOperations):
 
         driver = self._driver("describe_topics", timeout)
         return await driver.run(list(names), lambda _: ANY, _metadata_request, answers, is_retriable=is_retriable)
+
+    async def eligible_leaders(
+        self, names: str | Iterable[str], *, timeout: float | None = None
+    ) -> dict[TopicPartition, EligibleLeaders]:
+        """Returns the eligible leader replicas of the partitions of topics. Topics that do not exist are left out.
+
+        Raises UnsupportedVersion where the brokers are older than Kafka 3.8.
+        """
+        from barnabas.protocol.messages import describe_topic_partitions as messages
+
+        driver = self._driver("eligible_leaders", timeout)
+        found: dict[TopicPartition, EligibleLeaders] = {}
+        topics = sorted({*names})
+        cursor: messages.RequestedCursor | None = None
+        while topics:
+            request = messages.DescribeTopicPartitionsRequest(
+                topics=[messages.TopicRequest(name=name) for name in topics], cursor=cursor
+            )
+            response = await driver.send(request, ANY)
+            for topic in response.topics:
+                for p in topic.partitions:
+                    leaders = EligibleLeaders(tuple(p.eligible_leader_replicas or ()), tuple(p.last_known_elr or ()))
+                    found[TopicPartition(topic.name, p.partition_index)] = leaders
+            following = response.next_cursor
+            if following is None:
+                break
+            cursor = messages.RequestedCursor(
+                topic_name=following.topic_name, partition_index=following.partition_index
+            )
+            topics = [name for name in topics if name >= following.topic_name]
+        return found
 
     async def create_partitions(
         self, counts: Mapping[str, int], *, validate_only: bool = False, timeout: float | None = None

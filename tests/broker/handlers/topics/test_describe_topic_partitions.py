@@ -1,6 +1,7 @@
 """DescribeTopicPartitions: pages that cover everything once."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,11 +11,13 @@ from barnabas.errors import (
     InvalidTopic,
     UnknownTopicOrPartition,
 )
+from barnabas.metadata.image import BrokerImage, MetadataImage
 from barnabas.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     RequestedCursor,
     TopicRequest,
 )
+from barnabas.types import BrokerId
 from broker.admin_rig import ask, create, running_broker
 from broker.admin_rig import broker as broker
 
@@ -77,3 +80,18 @@ def test_bad_cursor(broker: Broker, topic: str, partition: int) -> None:
     cursor = RequestedCursor(topic_name=topic, partition_index=partition)
     answer = ask(broker, DescribeTopicPartitionsRequest(topics=[TopicRequest(name="a")], cursor=cursor))
     assert [(t.name, t.error_code) for t in answer.topics] == [("a", InvalidRequest.code)]
+
+
+def test_replicas_that_are_eligible_to_lead_or_offline(broker: Broker) -> None:
+    create(broker, "t")
+    topic = broker.image.topics["t"]
+    partition = topic.partitions[0]._replace(replicas=(1, 2, 3), elr=(2,), last_known_elr=(3,))
+    topics = {"t": topic._replace(partitions=(partition,))}
+    others = {2: BrokerImage(BrokerId(2), 1, ()), 3: BrokerImage(BrokerId(3), 1, (), fenced=True)}
+    image = MetadataImage(broker.cluster_id, version=1_000, brokers={**broker.image.brokers, **others}, topics=topics)
+    cluster = SimpleNamespace(image=image, config=broker.config)
+    (described,) = ask(cluster, DescribeTopicPartitionsRequest(topics=[TopicRequest(name="t")])).topics
+    found = described.partitions[0]
+    assert list(found.eligible_leader_replicas) == [2]
+    assert list(found.last_known_elr) == [3]
+    assert list(found.offline_replicas) == [3]

@@ -8,7 +8,7 @@ import pytest
 from barnabas.errors import InvalidRequest, InvalidTopic, UnknownTopicId, UnknownTopicOrPartition
 from barnabas.protocol.apis import SERVED, ApiKey
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from barnabas.testing import Broker
+from barnabas.testing import Broker, Cluster
 from broker.sent_requests import topic_id
 from broker.wire import Wire, name_of, server_of
 
@@ -164,3 +164,19 @@ def test_neither_null_nor_ids_before_v12(broker: Broker, wire: Wire, version: in
     topic_id = server_of(broker).image.topics["t"].topic_id
     assert metadata(wire, None, version=version) == [("", InvalidRequest.code, 0)]
     assert metadata(wire, ids=[topic_id], version=version) == [("", InvalidRequest.code, 0)]
+
+
+def test_replicas_on_brokers_that_are_gone_are_offline() -> None:
+    with Cluster() as cluster:
+        cluster.create_topic("t", assignments={0: [1, 2, 3]})
+        with Wire(cluster.broker(1)) as wire:
+            assert offline(wire, 13) == offline(wire, 5) == []
+            cluster.kill(3)
+            cluster.wait_for(lambda: cluster.in_sync_replicas("t") == {1, 2}, what="the ISR without the dead broker")
+            cluster.wait_for(lambda: offline(wire, 13) == offline(wire, 5) == [3], what="an offline replica")
+            cluster.start(3)
+            cluster.wait_for(lambda: offline(wire, 13) == offline(wire, 5) == [], what="no offline replica")
+
+
+def offline(wire: Wire, version: int) -> list[int]:
+    return list(wire.ask(named("t"), version).topics[0].partitions[0].offline_replicas)

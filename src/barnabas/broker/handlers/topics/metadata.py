@@ -4,7 +4,7 @@ Where we differ: an auto-created topic is there, with its leader, in the answer 
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import partial
 from uuid import UUID
 
@@ -21,7 +21,7 @@ from barnabas.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from barnabas.metadata.image import TopicImage
+from barnabas.metadata.image import MetadataImage, PartitionImage, TopicImage
 from barnabas.metadata.topic_names import validate_topic_name
 from barnabas.network.connection import Parts, PendingReply
 from barnabas.network.time_slicing import Slices
@@ -135,7 +135,7 @@ def _topics(
     image = broker.image
     if request.topics is None or (version == 0 and not request.topics):
         every = list(image.topics.values())
-        return LazySequence(every, lambda topic: _kept(kept, topic, version, flexible, operations))
+        return LazySequence(every, lambda topic: _kept(kept, image, topic, version, flexible, operations))
     # Each topic once: a response must not be larger than the cluster.
     ids = dict.fromkeys(wanted.topic_id for wanted in request.topics if wanted.topic_id != ZERO_UUID)
     names = dict.fromkeys(wanted.name for wanted in request.topics)
@@ -147,14 +147,14 @@ def _topics(
         def by_id(topic_id: UUID) -> bytes:
             topic = image.topic_by_id(topic_id)
             if topic is not None:
-                return _kept(kept, topic, version, flexible, operations)
+                return _kept(kept, image, topic, version, flexible, operations)
             return _unknown(None, topic_id, UnknownTopicId(), version, flexible)
 
         return LazySequence(list(ids), by_id)
 
     def by_name(name: str | None) -> bytes:
         if name and (topic := image.topics.get(name)) is not None:
-            return _kept(kept, topic, version, flexible, operations)
+            return _kept(kept, image, topic, version, flexible, operations)
         return _unknown(name, ZERO_UUID, failed.get(name or "") or _why_not(name), version, flexible, operations)
 
     return LazySequence(list(names), by_name)
@@ -186,17 +186,23 @@ def _unknown(
 
 
 def _kept(
-    kept: dict[str, tuple[TopicImage, bytes]], topic: TopicImage, version: int, flexible: bool, operations: int
+    kept: dict[str, tuple[TopicImage, bytes]],
+    image: MetadataImage,
+    topic: TopicImage,
+    version: int,
+    flexible: bool,
+    operations: int,
 ) -> bytes:
     entry = kept.get(topic.name)
     if entry is not None and entry[0] is topic:
         return entry[1]
-    encoded = encode_struct(_describe(topic, operations, version), version, flexible=flexible)
+    encoded = encode_struct(_describe(image, topic, operations), version, flexible=flexible)
     kept[topic.name] = (topic, encoded)
     return encoded
 
 
-def _describe(topic: TopicImage, operations: int, version: int) -> MetadataResponseTopic:
+def _describe(image: MetadataImage, topic: TopicImage, operations: int) -> MetadataResponseTopic:
+    live = {node_id for node_id, broker in image.brokers.items() if not broker.fenced}
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -210,7 +216,12 @@ def _describe(topic: TopicImage, operations: int, version: int) -> MetadataRespo
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=partition.replicas,
                 isr_nodes=partition.isr,
+                offline_replicas=() if live.issuperset(partition.replicas) else _offline(partition, live),
             )
             for index, partition in enumerate(topic.partitions)
         ],
     )
+
+
+def _offline(partition: PartitionImage, live: Set[BrokerId]) -> list[BrokerId]:
+    return [replica for replica in partition.replicas if replica not in live]

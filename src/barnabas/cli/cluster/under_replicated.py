@@ -1,0 +1,65 @@
+"""`barnabas cluster under-replicated`: the partitions whose ISR is not full."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from barnabas import Admin
+from barnabas.cli.cluster.replication import eligible_leaders, ids_text, is_under_replicated, replica_state
+from barnabas.cli.framework.output import table
+from barnabas.cli.framework.resources import chosen_topics
+from barnabas.client.admin.configs import ConfigResource
+from barnabas.client.admin.topics import EligibleLeaders
+from barnabas.client.errors import ItemsFailed
+from barnabas.types import TopicPartition
+
+__all__ = ["under_replicated_partitions", "under_replicated_text"]
+
+MIN_ISR = "min.insync.replicas"
+
+
+def under_replicated_partitions(admin: Admin, topics: Sequence[str]) -> list[dict[str, Any]]:
+    """Returns a row for each under-replicated partition of these topics and patterns; without any, of all topics."""
+    views = chosen_topics(admin, topics) if topics else admin.list_topics(internal=True)
+    views = [view for view in views if any(map(is_under_replicated, view.partitions.values()))]
+    leaders, minimums = eligible_leaders(admin, views), _min_in_sync(admin, [view.name for view in views])
+    rows = []
+    for view in views:
+        minimum = minimums.get(view.name)
+        for partition in view.in_order():
+            if is_under_replicated(partition):
+                tp = TopicPartition(view.name, partition.partition)
+                state = replica_state(partition, leaders.get(tp, EligibleLeaders()))
+                needed = None if minimum is None else min(minimum, len(partition.replicas))
+                accepts = None if needed is None else partition.leader >= 0 and len(state["isr"]) >= needed
+                rows.append({**tp._asdict(), **state, "min_in_sync_replicas": needed, "accepts_acks_all": accepts})
+    return rows
+
+
+def _min_in_sync(admin: Admin, topics: Sequence[str]) -> dict[str, int]:
+    """Returns min.insync.replicas of topics; a topic is left out if the brokers do not tell."""
+    if not topics:
+        return {}
+    try:
+        found = admin.describe_configs([ConfigResource("topic", name) for name in topics])
+    except ItemsFailed as error:
+        found = dict(error.succeeded)
+    return {
+        resource.name: int(configs[MIN_ISR].value or 0) for resource, configs in found.items() if MIN_ISR in configs
+    }
+
+
+def under_replicated_text(rows: Sequence[dict[str, Any]]) -> str:
+    if not rows:
+        return "every replica is in sync"
+    headers = ("topic", "partition", "leader", "replicas", "isr", "elr", "offline", "acks=all")
+    cells = [
+        (
+            row["topic"],
+            row["partition"],
+            row["leader"] if row["leader"] >= 0 else "none",
+            *(ids_text(row[name]) for name in ("replicas", "isr", "elr", "offline_replicas")),
+            {True: "accepted", False: "refused", None: None}[row["accepts_acks_all"]],
+        )
+        for row in rows
+    ]
+    return table(headers, cells)
