@@ -410,12 +410,14 @@ class Broker:
     def records(self, topic: str, partition: int | None = None) -> list[TopicRecord]:
         """Returns the records of the topic below the high watermark: those of one partition, or those of each partition
         after the other. Control records are left out, records of aborted transactions are not.
-        Raises UnknownTopicOrPartition."""
+        Raises UnknownTopicOrPartition, and NotLeaderOrFollower for those that another broker leads."""
         broker = self._running()
 
         def read() -> list[TopicRecord]:
-            partitions = _partitions_of(broker, topic)
-            wanted = partitions if partition is None else [broker.replica_manager.leader_of(topic, partition)]
+            if partition is None:
+                wanted = _partitions_of(broker, topic)
+            else:
+                wanted = [broker.replica_manager.leader_of(topic, partition)]
             return [record for each in wanted for record in records_of(each)]
 
         return self._on_loop(read)

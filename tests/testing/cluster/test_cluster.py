@@ -315,6 +315,23 @@ def test_logs_are_read_while_brokers_are_dead(cluster: Cluster) -> None:
     assert [[batch.last_offset for batch in log] for log in logs.values()] == [[0, 1]] * 3
 
 
+def test_records_are_those_of_the_leaders(cluster: Cluster) -> None:
+    cluster.create_topic("t", assignments={0: [1, 2, 3], 1: [2, 3, 1], 2: [3, 1, 2]})
+    with producing(cluster) as producer:
+        for partition in (2, 0, 1):
+            producer.send("t", b"in %d" % partition, partition=partition).result(timeout=60)
+    assert [record.value for record in cluster.records("t")] == [b"in 0", b"in 1", b"in 2"]
+    assert [record.value for record in cluster.records("t", 1)] == [b"in 1"]
+    cluster.kill(3)
+    cluster.wait_for(
+        lambda: [record.value for record in cluster.records("t", 2)] == [b"in 2"], what="the record of the next leader"
+    )
+    with pytest.raises(UnknownTopicOrPartition):
+        cluster.records("u")
+    with pytest.raises(UnknownTopicOrPartition):
+        cluster.records("t", 3)
+
+
 # --- reset ----------------------------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from barnabas.client.admin.topics import NewTopic
-from barnabas.errors import NotController, UnknownTopicOrPartition, UsageError
+from barnabas.errors import NotController, NotLeaderOrFollower, UnknownTopicOrPartition, UsageError
 from barnabas.metadata.image import NO_LEADER, MetadataImage, PartitionImage
 from barnabas.testing.broker import Broker
 from barnabas.testing.clock import SkewedClock
@@ -21,6 +21,7 @@ from barnabas.testing.cluster.broker_process import BrokerProcess, Launcher
 from barnabas.testing.cluster.links import Links
 from barnabas.testing.cluster.logs import LoggedBatch, read_log
 from barnabas.testing.cluster.ports import ReservedPort
+from barnabas.testing.contents import TopicRecord
 from barnabas.testing.disk import FaultyDisk
 from barnabas.types import BrokerId
 
@@ -327,6 +328,26 @@ class Cluster:
         replicas = self._partition(topic, partition).replicas
         return {int(node_id): read_log(self._directory(node_id) / f"{topic}-{partition}") for node_id in replicas}
 
+    def records(self, topic: str, partition: int | None = None) -> list[TopicRecord]:
+        """Returns the records of the topic below the high watermark, as the leaders have them: those of one partition,
+        or those of each partition after the other. Raises UnknownTopicOrPartition."""
+        if partition is None:
+            self._partition(topic, 0)
+            numbers = range(len(self._newest_image().topics[topic].partitions))
+        else:
+            numbers = range(partition, partition + 1)
+        return [record for number in numbers for record in self._records(topic, number)]
+
+    def _records(self, topic: str, partition: int) -> list[TopicRecord]:
+        deadline = time.monotonic() + self.patience
+        while True:
+            try:
+                return self._brokers[self.leader(topic, partition)].records(topic, partition)
+            except NotLeaderOrFollower:  # the leader has just moved
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_POLL_S)
+
     def reset(self) -> None:
         """Ends all faults, starts what does not run, and deletes all topics and groups. Clients may stay connected."""
         self.heal()
@@ -422,6 +443,7 @@ class Cluster:
             except NotController:
                 if time.monotonic() > deadline:
                     raise
+                time.sleep(_POLL_S)
 
 
 def _replication_settings(brokers: int) -> dict[str, object]:
