@@ -47,6 +47,21 @@ class TestEpochs:
         assert rig.add(successor, OTHER) is None
         assert rig.state() == "Ongoing"
 
+    def test_the_next_transaction_may_be_given_up_while_the_markers_are_under_way(self) -> None:
+        """Nothing of it has arrived: its records wait for the markers, too. Kafka answers PRODUCER_FENCED."""
+        rig = TransactionRig()
+        producer = rig.producer()
+        assert rig.add(producer) is None
+        rig.markers.held = True
+        following = rig.end(producer)
+        assert isinstance(rig.end(following, commit=False), errors.ConcurrentTransactions)
+        assert isinstance(rig.end(producer), errors.ConcurrentTransactions), "a repetition"
+        rig.markers.release()
+        rig.settle()
+        assert rig.end(producer) == following
+        after = rig.end(following, commit=False)
+        assert after == (following[0], following[1] + 1)
+
     def test_a_new_producer_id_when_they_run_out(self) -> None:
         rig = TransactionRig()
         producer = rig.producer()

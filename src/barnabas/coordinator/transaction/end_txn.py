@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from barnabas.coordinator.transaction.transaction_metadata import (
     EPOCH_MAX,
     IDLE,
+    PREPARED,
     TV2,
     TransactionMetadata,
     TransactionState,
@@ -100,7 +101,9 @@ def _ended_v1(current: TransactionMetadata, request: EndTransaction) -> Transact
 
 def _ended_v2(current: TransactionMetadata, request: EndTransaction) -> TransactionState | None:
     producer_id, producer_epoch = current.client_producer
-    if (request.producer_id, request.producer_epoch) == current.successor:
+    requested = request.producer_id, request.producer_epoch
+    if requested == current.successor or (current.state in PREPARED and requested == current.client_producer):
+        # The client has its next epoch from the response, and ends its next transaction, of which nothing has arrived.
         raise ConcurrentTransactions("the end markers of the last transaction are being written")
     bumped = producer_epoch == request.producer_epoch + 1
     overflowed = (
