@@ -6,6 +6,7 @@ import random
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -56,6 +57,7 @@ class Client:
         self.name = name
         self.history = history
         self.failures: list[str] = []
+        self.notes: deque[str] = deque(maxlen=5)
         self.stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -77,7 +79,13 @@ class Client:
             self.work()
         except BaseException as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
-            self.failures.append(f"{self.name} ended: {error!r} ({place.filename}:{place.lineno})")
+            before = f", after {'; '.join(self.notes)}" if self.notes else ""
+            cause = f", because of {error.__cause__!r}" if error.__cause__ else ""
+            self.failures.append(f"{self.name} ended: {error!r} ({place.filename}:{place.lineno}){cause}{before}")
+
+    def note(self, error: BaseException) -> None:
+        """Keeps an error that is no failure, for whoever looks for the cause of one."""
+        self.notes.append(f"{time.strftime('%T')} {error!r}")
 
 
 class Writer(Client):
@@ -370,9 +378,10 @@ class GroupMember(Client):
                 del self._unsaved[topic_partition]
 
     def _note_generation(self, consumer: Any) -> None:
-        generation_id = consumer.health().generation_id
-        now = time.monotonic()
-        if generation_id not in (-1, self._generation_id):
+        """Notes the generation once the coordinator has stored it, which the assignment shows."""
+        health = consumer.health()
+        generation_id, now = health.generation_id, time.monotonic()
+        if health.state == "stable" and generation_id not in (-1, self._generation_id):
             self.history.generations.append(
                 GenerationSeen(self._group, self.name, generation_id, self._generation_s, now)
             )

@@ -62,6 +62,8 @@ class Executor:
             self._wipe_once_in_sync(fault, targets[0], time.monotonic() + SYNC_TIMEOUT_S, None)
             return
         names = ",".join(map(str, targets))
+        if fault.role is not Role.CONTROLLER and self._controller() in targets:
+            names += " (controller)"
         for_s = f" for {fault.for_s:.1f} s" if fault.for_s else ""
         one_way = "" if fault.both_ways or fault.deed is not Deed.CUT else " one way"
         self.done.append(f"{fault.role.value} {names} {fault.deed.value}{one_way} at {at}{for_s}")
@@ -157,7 +159,7 @@ class Executor:
 
     def _holder(self, fault: Fault) -> int | None:
         if fault.role is Role.CONTROLLER:
-            return int(self._brokers.describe().controller_id)
+            return self._controller()
         if fault.role is Role.ANY:
             return None
         topics = self._brokers.topics()
@@ -174,6 +176,9 @@ class Executor:
             return followers[fault.partition % len(followers)] if followers else None
         return int(partition.leader)
 
+    def _controller(self) -> int:
+        return int(self._brokers.describe().controller_id)
+
     def _note_failover(self, fault: Fault, targets: list[int]) -> None:
         try:
             led = {
@@ -185,5 +190,6 @@ class Executor:
         except BarnabasError:
             return
         if len(targets) == 1:
-            what = f"{fault.role.value} {fault.deed.value}"
+            is_controller = fault.role is Role.CONTROLLER or self._controller() == targets[0]
+            what = f"{Role.CONTROLLER.value if is_controller else Role.ANY.value} {fault.deed.value}"
             self.failovers.append(Failover(what, targets[0], time.monotonic(), frozenset(led)))

@@ -91,8 +91,8 @@ class Feeder(_Transactional):
                 return
             if self._rng.random() < 0.5:
                 self._patiently(self._producer.flush)
-        except TransactionFailed:
-            pass
+        except TransactionFailed as error:
+            self.note(error)
         self._patiently(self._producer.abort_transaction)
         transaction.outcome = Outcome.ABORTED
 
@@ -152,8 +152,8 @@ class Copier(_Transactional):
                 self.copied += len(records)
                 self.last_copied_s = time.monotonic()
                 return
-        except BarnabasError:
-            pass  # if it cannot be mended, the abort raises it again
+        except BarnabasError as error:
+            self.note(error)  # if it cannot be mended, the abort raises it again
         self._patiently(self._producer.abort_transaction)
         self.aborted += 1
         self._rewind(consumer, records)
