@@ -99,7 +99,7 @@ def test_no_empty_registry_is_founded_upon_records(tmp_path: Path) -> None:
     planned = plan_brokers(base, 2)
     (tmp_path / "broker-2").mkdir()
     (tmp_path / "broker-2" / "meta.properties").touch()
-    with pytest.raises(UsageError, match="broker-2, but its registry is missing"):
+    with pytest.raises(UsageError, match=r"broker-2, but their registry is missing.* --data-dir .*broker-2`"):
         check_directories(base, planned)
     EmbeddedRegistry(registry_file(base)).close()
     check_directories(base, planned)

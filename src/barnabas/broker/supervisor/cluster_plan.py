@@ -101,7 +101,8 @@ def check_directories(config: BrokerConfig, brokers: Sequence[BrokerConfig]) -> 
         if os.path.exists(os.path.join(directory, META_PROPERTIES))
     ]
     if used and not is_founded(path):
+        directories = " ".join(f"--data-dir {directory}" for directory in used)
         raise UsageError(
-            f"{path}: a broker has used {used[0]}, but its registry is missing: restore it by "
-            "`barnabas cluster recover`"
+            f"{path}: brokers have used {used[0]}, but their registry is missing: restore it by `barnabas cluster "
+            f"recover --registry {path} {directories}`"
         )
