@@ -138,6 +138,17 @@ def test_a_busy_port_ends_all_with_one_line(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_ready_file_that_cannot_be_written_ends_all_with_one_line(tmp_path: Path) -> None:
+    data, ready = tmp_path / "data", tmp_path / "ready"
+    ready.mkdir()
+    done = run_barnabas(
+        "serve", "--brokers=2", "--data-dir", str(data), "--listen", "127.0.0.1:0", "--ready-file", str(ready)
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith(f"barnabas: --ready-file {ready}: cannot be written")
+    assert all((data / f"broker-{number}" / ".kafka_cleanshutdown").exists() for number in (1, 2))
+
+
 def test_the_directory_of_one_broker_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").touch()
     done = run_barnabas("serve", "--brokers=2", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0")

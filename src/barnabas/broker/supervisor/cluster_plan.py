@@ -91,7 +91,8 @@ def check_directories(config: BrokerConfig, brokers: Sequence[BrokerConfig]) -> 
         if os.path.exists(os.path.join(directory, META_PROPERTIES)):
             raise UsageError(
                 f"log.dirs: {directory} belongs to one broker, and cannot be a directory for {len(brokers)}; choose "
-                "another one"
+                f"another one, or let brokers join that one by `barnabas serve --node-id 2 --registry "
+                f"{os.path.join(directory, REGISTRY_FILE)} --data-dir DIR --listen HOST:PORT`"
             )
     path = registry_file(config)
     used = [

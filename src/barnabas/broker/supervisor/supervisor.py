@@ -81,7 +81,8 @@ class Supervisor:
         clock: Clock = SYSTEM_CLOCK,
         stop_timeout_s: float = _STOP_TIMEOUT_S,
     ) -> None:
-        """`on_ready` gets the facts of all processes once each has reported that it is ready."""
+        """`on_ready` gets the facts of all processes once each has reported that it is ready. It may raise
+        UsageError."""
         self._children = [_Child(work, self._take_event) for work in works]
         self._on_ready = on_ready
         self._clock = clock
@@ -340,7 +341,11 @@ class Supervisor:
         facts = [child.ready for child in self._children if child.ready is not None]
         if len(facts) == len(self._children) and not self._told_ready and not self._is_stopping:
             self._told_ready = True
-            self._on_ready(facts)
+            try:
+                self._on_ready(facts)
+            except UsageError as error:
+                self._error = error
+                self._stop("nobody can be told that all are ready: stopping")
 
 
 class LogStream:

@@ -67,8 +67,8 @@ def run_cluster(options: ServeOptions, count: int, racks: Sequence[str]) -> int:
         return supervisor.run()
     finally:
         start_logging(options.log_level)
-        if ready_file is not None:
-            ready_file.unlink(missing_ok=True)
+        if ready_file is not None and ready_file.is_file():
+            ready_file.unlink()
 
 
 def announce(registry: Path, node_ids: Collection[int]) -> None:
