@@ -21,6 +21,7 @@ from barnabas.config.broker import BrokerConfig
 from barnabas.config.log_config import LogConfig
 from barnabas.controller import configuration_control, replication_control
 from barnabas.controller.isr_control import IsrRequest, alter_partitions
+from barnabas.controller.reassignment_control import Reassignment, alter_reassignments, drain_plan
 from barnabas.controller.requests import (
     ConfigOp,
     ConfigOperation,
@@ -213,6 +214,36 @@ class World:
         self.apply(outcome.changes)
         ((_, result),) = outcome.results
         return [_answer(words[0], result, f"isr {','.join(words[1:])}")]
+
+    def do_reassign(self, words: list[str], options: dict[str, str]) -> list[str]:
+        """`reassign t-0=1,2 t-1=cancel factor=fixed`; topics named as words may elect uncleanly."""
+        fixed = options.pop("factor", "") == "fixed"
+        requests = []
+        for key, ids in options.items():
+            name, _, number = key.rpartition("-")
+            replicas = None if ids == "cancel" else tuple(BrokerId(int(word)) for word in ids.split(",") if word)
+            requests.append(Reassignment(name, int(number), replicas))
+
+        def log_config_of(name: str) -> LogConfig:
+            return replace(self.log_config_of(name), unclean_leader_election_enable=name in words)
+
+        outcome = alter_reassignments(self.image, requests, log_config_of, allow_replication_factor_change=not fixed)
+        self.apply(outcome.changes)
+        return [_answer(f"{name}-{number}", result, "reassigned") for (name, number), result in outcome.results.items()]
+
+    def do_drain(self, words: list[str], options: dict[str, str]) -> list[str]:
+        """`drain 1`: moves all replicas away from broker 1."""
+        try:
+            plan = drain_plan(self.image, BrokerId(int(words[0])))
+        except KafkaError as error:
+            return [_answer("drain", error, "")]
+        return self.do_reassign(
+            [], {f"{each.topic}-{each.partition_index}": _ids(each.replicas or ()) for each in plan}
+        )
+
+    def do_balance(self, words: list[str], options: dict[str, str]) -> list[str]:
+        self.apply(replication_control.preferred_leaders(self.image, self.log_config_of))
+        return self.do_show([], {})
 
     def do_show(self, words: list[str], options: dict[str, str]) -> list[str]:
         return [

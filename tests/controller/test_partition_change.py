@@ -2,13 +2,18 @@
 lets a replica lead that lacks committed records, unless the last leader is the best that is left."""
 
 from typing import NamedTuple
+from uuid import UUID
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from barnabas.controller.partition_change import Assignment, Brokers, Candidates, next_state
-from barnabas.metadata.image import NO_LEADER, PartitionImage
+from barnabas.config.log_config import LogConfig
+from barnabas.controller.partition_change import Brokers, Candidates, next_state
+from barnabas.controller.reassignment_control import Reassignment, alter_reassignments
+from barnabas.metadata.delta import MetadataDelta
+from barnabas.metadata.image import EMPTY_IMAGE, NO_LEADER, BrokerImage, PartitionImage, TopicImage
+from barnabas.registry.registry import SetPartition
 from barnabas.types import BrokerId, LeaderEpoch
 
 BROKERS = tuple(map(BrokerId, (1, 2, 3, 4)))
@@ -76,7 +81,6 @@ class PartitionModel(RuleBasedStateMachine):
     def decide(
         self,
         isr: tuple[BrokerId, ...] | None = None,
-        assignment: Assignment | None = None,
         candidates: Candidates | None = None,
     ) -> PartitionImage:
         clean = Candidates.UNCLEAN if self.unclean_allowed else Candidates.CLEAN
@@ -86,7 +90,6 @@ class PartitionModel(RuleBasedStateMachine):
             Brokers(frozenset(self.active), fenced["unclean"], fenced["lost"]),
             self.min_insync_replicas,
             isr=isr,
-            assignment=assignment,
             candidates=candidates or clean,
         )
 
@@ -243,6 +246,22 @@ class PartitionModel(RuleBasedStateMachine):
         self.min_insync_replicas = min_insync_replicas
         self.apply(self.decide())
 
+    @rule(replicas=st.lists(brokers, min_size=1, max_size=3, unique=True).map(tuple) | st.none())
+    def reassign(self, replicas: tuple[BrokerId, ...] | None) -> None:
+        """Begins, replaces or cancels a reassignment, as its own decisions do."""
+        image = MetadataDelta(EMPTY_IMAGE)
+        image.put_topic(TopicImage("t", UUID(int=1), (self.partition,)))
+        for node_id in BROKERS:
+            fenced, returned = node_id not in self.active, self.returned.get(node_id, "")
+            image.put_broker(BrokerImage(node_id, 1, (), fenced=fenced, returned=returned if fenced else ""))
+        config = LogConfig(
+            min_insync_replicas=self.min_insync_replicas, unclean_leader_election_enable=self.unclean_allowed
+        )
+        request = Reassignment("t", 0, replicas)
+        for change in alter_reassignments(image.apply(1).image, [request], lambda _: config).changes:
+            assert isinstance(change, SetPartition)
+            self.apply(change.partition)
+
     # -- what always holds ------------------------------------------------------------------------------------------
 
     @precondition(lambda self: hasattr(self, "partition"))
@@ -258,7 +277,7 @@ class PartitionModel(RuleBasedStateMachine):
         minimum = min(self.min_insync_replicas, len(partition.replicas) - len(partition.adding_replicas))
         assert len(partition.isr) < minimum or not partition.elr
         assert not partition.last_known_elr or partition.leader == NO_LEADER
-        assert self.decide() is partition, "nothing is left to do"
+        assert self.decide(candidates=Candidates.CLEAN) is partition, "nothing is left to do"
 
 
 TestPartitionModel = PartitionModel.TestCase

@@ -312,6 +312,23 @@ STORIES = {
         $ show
         a-0 leader 2 epoch 3 isr 2 of 1,2,3
     """,
+    "preferred leaders lead again where they are in sync": """
+        $ brokers 1 2 3
+        $ create a assign=1,2/2,1/3,1
+        a: created
+        $ brokers 1
+        $ mend
+        a-0 leader 1 epoch 0 isr 1 of 1,2
+        a-1 leader 1 epoch 1 isr 1 of 2,1
+        a-2 leader 1 epoch 1 isr 1 of 3,1
+        $ brokers 1 2 3
+        $ isr a-1 1 2 by=1
+        a-1: isr 1,2
+        $ balance
+        a-0 leader 1 epoch 0 isr 1 of 1,2
+        a-1 leader 2 epoch 2 isr 1,2 of 2,1
+        a-2 leader 1 epoch 1 isr 1 of 3,1
+    """,
     "the preferred leader comes back": """
         $ brokers 2 fenced=1
         $ create a assign=2,1

@@ -16,9 +16,10 @@ from typing import Final, TypeVar
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.endpoints import Endpoint
 from barnabas.config.log_config import LogConfig
-from barnabas.controller import configuration_control, isr_control, replication_control
+from barnabas.controller import configuration_control, isr_control, reassignment_control, replication_control
 from barnabas.controller.isr_control import IsrRequest
 from barnabas.controller.placement import Randomness
+from barnabas.controller.reassignment_control import Reassignment
 from barnabas.controller.requests import (
     ConfigOp,
     ConfigOperation,
@@ -353,6 +354,33 @@ class Controller:
         return self._change(
             lambda: replication_control.elect_leaders(self._image, election_type, partitions, self._log_config_of)
         )
+
+    def alter_reassignments(
+        self, requests: Sequence[Reassignment], *, allow_replication_factor_change: bool = True
+    ) -> dict[tuple[str, int], KafkaError | None]:
+        """Begins, replaces or cancels reassignments. Returns None for each partition where that is done, and the error
+        of the others."""
+        return self._change(
+            lambda: reassignment_control.alter_reassignments(
+                self._image,
+                requests,
+                self._log_config_of,
+                allow_replication_factor_change=allow_replication_factor_change,
+            )
+        )
+
+    def balance_leaders(self) -> None:
+        """Lets preferred leaders lead again where they are in sync, as the controller of several brokers. Does nothing
+        if the registry does not respond: the next call tries again."""
+        if self._controller_epoch is None or len(self._image.brokers) == 1:
+            return
+        changes = replication_control.preferred_leaders(self._image, self._log_config_of)
+        if changes:
+            self._log.info("%d partitions get their preferred leaders back", len(changes))
+            try:
+                self._persist(changes)
+            except RegistryUnavailable as error:
+                self._log.warning("the leaders cannot be balanced: %s", error)
 
     def move_leader(self, topic: str, partition: int, leader: BrokerId) -> None:
         """Has another in-sync replica lead a partition. Raises UnknownTopicOrPartition,

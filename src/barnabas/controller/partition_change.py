@@ -169,7 +169,9 @@ def _leader(
     last = [replica for replica in _last_leader(partition, target, brokers) if replica in alive]
     if last and (not elr or candidates is Candidates.UNCLEAN):
         return last[0]
-    return alive[0] if alive and candidates is Candidates.UNCLEAN else NO_LEADER
+    if candidates is not Candidates.UNCLEAN or not alive:
+        return NO_LEADER
+    return min(alive, key=lambda replica: replica in target.adding)  # one that is being added may have nothing
 
 
 def _last_leader(partition: PartitionImage, target: Assignment, brokers: Brokers) -> tuple[BrokerId, ...]:

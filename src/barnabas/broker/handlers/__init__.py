@@ -6,7 +6,10 @@ __all__ = ["HANDLER_MODULES"]
 
 _FOLDERS: Final = {
     "records": "produce fetch list_offsets delete_records offset_for_leader_epoch",
-    "topics": "metadata create_topics delete_topics create_partitions describe_topic_partitions elect_leaders",
+    "topics": (
+        "metadata create_topics delete_topics create_partitions describe_topic_partitions elect_leaders "
+        "alter_partition_reassignments list_partition_reassignments"
+    ),
     "groups": "find_coordinator join_group sync_group heartbeat leave_group offset_commit offset_fetch offset_delete "
     "describe_groups list_groups delete_groups",
     "transactions": "init_producer_id add_partitions_to_txn add_offsets_to_txn txn_offset_commit end_txn "
