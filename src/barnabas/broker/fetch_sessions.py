@@ -14,17 +14,15 @@ from uuid import UUID
 from barnabas.clock import Clock
 from barnabas.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 from barnabas.protocol.fetch import TOPIC_IDS_FROM, PartitionData
+from barnabas.protocol.fetch_session import next_epoch
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.types import LeaderEpoch, Offset
 
 __all__ = ["FetchPartition", "FetchSession", "FetchSessionCache"]
 
-FINAL_EPOCH: Final = -1
-INITIAL_EPOCH: Final = 0
 _EVICTION_IDLE_S: Final = 120.0
 _PARTITIONS_MAX: Final = 1_000_000
 """The bound on the partitions of all sessions, about 200 MB. Requests above it are served without a session."""
-_EPOCH_MAX: Final = 2**31 - 1
 
 Key = tuple[str | UUID, int]
 
@@ -133,7 +131,7 @@ class FetchSession:
             key: str | UUID = topic.topic_id if self.uses_topic_ids else topic.topic
             for partition in topic.partitions:
                 partitions.pop((key, partition), None)
-        self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
+        self.epoch = next_epoch(self.epoch)
 
     def move_to_end(self, wanted: FetchPartition) -> None:
         """Moves a partition whose records were sent to the end of the order, so that the others are served first."""

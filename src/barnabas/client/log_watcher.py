@@ -6,8 +6,6 @@ from typing import Any, Final, TypeVar
 
 from barnabas.client.admin.admin_client import KafkaAdminClient
 from barnabas.client.fetch.fetch_session import (
-    FINAL_EPOCH,
-    NO_SESSION,
     ZERO_ID,
     FetchConfig,
     FetchRequestBuilder,
@@ -25,6 +23,7 @@ from barnabas.connection.drivers.sync import SyncDriver
 from barnabas.connection.flow import settle
 from barnabas.connection.network_client import NetworkClient, Node
 from barnabas.connection.promise import Promise
+from barnabas.protocol.fetch_session import FINAL_EPOCH, NO_SESSION
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.types import BrokerId, LeaderEpoch, Offset, TopicPartition
 

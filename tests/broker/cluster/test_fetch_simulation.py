@@ -8,7 +8,7 @@ import pytest
 from broker.cluster.simulated_fetching import Simulation
 from broker.virtual_loop import run
 
-SEEDS = int(os.environ.get("BARNABAS_FETCH_SEEDS", "25"))
+SEEDS = int(os.environ.get("BARNABAS_FETCH_SEEDS", "12"))
 
 
 @pytest.mark.parametrize("fsync", [False, True], ids=["no-fsync", "fsync"])

@@ -11,6 +11,7 @@ from uuid import UUID
 from barnabas.clock import Clock
 from barnabas.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch, UnknownTopicId
 from barnabas.protocol.fetch import PartitionData
+from barnabas.protocol.fetch_session import NO_SESSION, next_epoch
 from barnabas.protocol.follower_fetch import FollowerFetchRequest
 from barnabas.replication.partition import Partition
 from barnabas.replication.replica import FollowerFetch
@@ -19,8 +20,6 @@ from barnabas.types import BrokerId
 
 __all__ = ["FollowerFetchSession", "FollowerFetchSessions", "FollowerPartition", "WaitingFetch"]
 
-_EPOCH_MAX: Final = 2**31 - 1
-_NO_SESSION: Final = 0
 _UNKNOWN: Final = -1
 
 
@@ -203,7 +202,7 @@ class FollowerFetchSessions:
     ) -> FollowerFetchSession:
         """Begins a session for a full request. One that is not kept has the id 0, and is good for this request."""
         self.end(replica_id)
-        session_id = random.randrange(1, 2**31) if is_kept else _NO_SESSION
+        session_id = random.randrange(1, 2**31) if is_kept else NO_SESSION
         session = FollowerFetchSession(session_id, replica_id, self._replicas)
         self._sessions[replica_id] = session
         session.update(request, self._clock.monotonic())
@@ -213,11 +212,11 @@ class FollowerFetchSessions:
         """Returns the session of an incremental request, with its changes applied. Raises FetchSessionIdNotFound,
         InvalidFetchSessionEpoch."""
         session = self._sessions.get(replica_id)
-        if session is None or session.session_id != request.session_id or session.session_id == _NO_SESSION:
+        if session is None or session.session_id != request.session_id or session.session_id == NO_SESSION:
             raise FetchSessionIdNotFound(f"broker {replica_id} has no fetch session {request.session_id}")
         if session.epoch != request.session_epoch:
             raise InvalidFetchSessionEpoch(f"session epoch {request.session_epoch} came, {session.epoch} was due")
-        session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
+        session.epoch = next_epoch(session.epoch)
         session.update(request, self._clock.monotonic())
         return session
 

@@ -32,6 +32,7 @@ from barnabas.log.unified_log import UnexpectedAppendOffset
 from barnabas.metadata.image import MetadataImage
 from barnabas.network.time_slicing import Slices, TimeSlicer
 from barnabas.protocol.fetch import FetchResponse, PartitionData, read_fetch_response
+from barnabas.protocol.fetch_session import INITIAL_EPOCH, NO_SESSION, next_epoch
 from barnabas.protocol.follower_fetch import FOLLOWERS_FROM, FollowerFetchRequest, encode_follower_fetch
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -50,9 +51,6 @@ _BACKOFF_MIN_S: Final = 0.01
 _ANSWER_S: Final = 30.0
 """The time that a leader has for its response, besides the time for which it may hold the request."""
 _NEVER: Final = float("inf")
-_NO_SESSION: Final = 0
-_INITIAL_EPOCH: Final = 0
-_EPOCH_MAX: Final = 2**31 - 1
 _LATEST: Final = -1
 _EARLIEST: Final = -2
 _SESSION_ENDED: Final = frozenset(
@@ -142,8 +140,8 @@ class ReplicaFetcher:
         """Those in the session as of the last request."""
         self._forgotten: dict[Key, None] = {}
         """Those that the next request removes from the session."""
-        self._session_id = _NO_SESSION
-        self._epoch = _INITIAL_EPOCH
+        self._session_id = NO_SESSION
+        self._epoch = INITIAL_EPOCH
         self._sessions = 0
         """The number of full requests, which tells the requests of an earlier session."""
         self._last_number = 0
@@ -220,7 +218,7 @@ class ReplicaFetcher:
         peers = self._broker.peers
         if self._stopped or self._backoff is not None or self._responses or peers is None:
             return
-        is_full = self._epoch == _INITIAL_EPOCH
+        is_full = self._epoch == INITIAL_EPOCH
         if self._in_flight and (is_full or self._in_flight > 1):
             return
         if is_full and self._named:
@@ -234,7 +232,7 @@ class ReplicaFetcher:
         request = _Request(number, self._sessions, is_full)
         encode = partial(self._encode, self._session_id, self._epoch, fetches, self._take_forgotten())
         if not is_full:
-            self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
+            self._epoch = next_epoch(self._epoch)
         client_request = ClientRequest(
             FetchRequest,
             partial(self._done, request),
@@ -326,7 +324,7 @@ class ReplicaFetcher:
             return
         if response.error_code:
             ended = response.error_code in _SESSION_ENDED
-            self._begin_session(_NO_SESSION if ended else self._session_id)
+            self._begin_session(NO_SESSION if ended else self._session_id)
             if not ended or self._failures:  # at once at the first time
                 self._back_off_leader(error_for(response.error_code))
             self._failures += ended
@@ -334,14 +332,14 @@ class ReplicaFetcher:
             return
         if request.is_full:
             self._session_id = response.session_id
-            self._epoch = 1 if response.session_id != _NO_SESSION else _INITIAL_EPOCH
+            self._epoch = 1 if response.session_id != NO_SESSION else INITIAL_EPOCH
         self._responses.append((request, response))
         if len(self._responses) == 1:
             self._apply()
 
     def _begin_session(self, session_id: int) -> None:
         """Makes the next request a full one, which ends the session of this id if there is one."""
-        self._session_id, self._epoch = session_id, _INITIAL_EPOCH
+        self._session_id, self._epoch = session_id, INITIAL_EPOCH
         self._sessions += 1
         self._in_flight = 0
         self._forgotten.clear()
@@ -454,9 +452,8 @@ class ReplicaFetcher:
             return
         delay_s = self._backoff_s(state.failures)
         if state.failures:  # the first error is usual while a leader learns of its election
-            self._broker.failures.warn(
-                f"following {_name(state)}", f"{_name(state)} cannot follow broker {self.leader_id}: {error}"
-            )
+            subject = f"following broker {self.leader_id}"  # one for all partitions: there may be thousands
+            self._broker.failures.warn(subject, f"{_name(state)} cannot follow broker {self.leader_id}: {error}")
         state.failures += 1
         self._suspend(state, self._broker.loop.time() + delay_s)
         state.timer = self._broker.loop.call_later(delay_s, self._retry, state)

@@ -11,18 +11,15 @@ from uuid import UUID
 from barnabas.client.fetch.completed_fetch import Deserializer
 from barnabas.client.settings import ConsumerSettings
 from barnabas.errors import FetchSessionIdNotFound, FetchSessionTopicIdError
+from barnabas.protocol.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, next_epoch
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from barnabas.types import BrokerId, TopicPartition
 
 __all__ = ["FetchConfig", "FetchRequestBuilder", "FetchRequestData", "FetchSessionHandler", "RequestedPartition"]
 
-NO_SESSION: Final = 0
-INITIAL_EPOCH: Final = 0
-FINAL_EPOCH: Final = -1
 READ_COMMITTED: Final = 1
 ZERO_ID: Final = UUID(int=0)
 _TOPIC_IDS_FROM: Final = 13
-_EPOCH_MAX: Final = 2**31 - 1
 
 
 class RequestedPartition(NamedTuple):
@@ -205,7 +202,7 @@ class FetchSessionHandler:
         if session_id == NO_SESSION:
             self._begin_anew(NO_SESSION)
         else:
-            self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
+            self._epoch = next_epoch(self._epoch)
         return True
 
     def failed(self) -> None:

@@ -9,7 +9,6 @@ from typing import Final
 from uuid import UUID
 
 from barnabas.broker.cluster.follower_fetch_sessions import FollowerFetchSession, FollowerPartition
-from barnabas.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
 from barnabas.broker.handlers.records import fetch as consumers
 from barnabas.broker.handlers.records.fetch import response_frame
 from barnabas.broker.peers.session import PeerContext
@@ -18,6 +17,7 @@ from barnabas.broker.services import BrokerServices
 from barnabas.errors import InvalidRequest, KafkaError
 from barnabas.network.connection import Parts, PendingReply
 from barnabas.protocol.fetch import PartitionData
+from barnabas.protocol.fetch_session import FINAL_EPOCH, INITIAL_EPOCH
 from barnabas.protocol.follower_fetch import FOLLOWERS_FROM, FollowerFetchRequest, read_follower_fetch
 from barnabas.replication.partition import Partition
 from barnabas.types import BrokerId

@@ -10,7 +10,7 @@ from typing import Final
 from uuid import UUID
 
 from barnabas.broker.connections.advertised_addresses import NamedBroker
-from barnabas.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchPartition, FetchSession, wanted_partitions
+from barnabas.broker.fetch_sessions import FetchPartition, FetchSession, wanted_partitions
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
 from barnabas.config.broker_settings import RACK_AWARE
@@ -25,6 +25,7 @@ from barnabas.errors import (
 from barnabas.network.connection import Parts, PendingReply
 from barnabas.protocol.codec import decode
 from barnabas.protocol.fetch import FLEXIBLE_FROM, SESSIONS_FROM, PartitionData, encode_fetch_response
+from barnabas.protocol.fetch_session import FINAL_EPOCH, INITIAL_EPOCH
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.replication.partition import Partition
 from barnabas.replication.replica_selector import rack_aware
