@@ -1,9 +1,11 @@
 """The test kit's broker: its life, its helpers, from any thread."""
 
 import socket
+import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +134,7 @@ def test_a_kill_ends_the_broker_without_a_word(broker: Broker) -> None:
         broker.kill()
         assert not broker.is_running
         assert not (broker.data_dir / ".kafka_cleanshutdown").exists()
+        assert session_in_registry(broker), "it did not end its session"
         host, port = before.split(":")
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection((host, int(port)))
@@ -144,6 +147,14 @@ def test_a_kill_ends_the_broker_without_a_word(broker: Broker) -> None:
     assert [record.value for record in broker.records("t")] == [b"before", b"meanwhile"]
     broker.stop()
     assert (broker.data_dir / ".kafka_cleanshutdown").exists()
+    assert not session_in_registry(broker)
+
+
+def session_in_registry(broker: Broker) -> str:
+    """Returns the process that the registry of a broker that does not run names."""
+    with closing(sqlite3.connect(broker.data_dir / "registry.db")) as registry:
+        ((process,),) = registry.execute("SELECT process FROM brokers").fetchall()
+    return str(process)
 
 
 def test_a_paused_broker_answers_nothing_until_it_goes_on(broker: Broker) -> None:

@@ -18,6 +18,7 @@ from barnabas.errors import (
     UsageError,
 )
 from barnabas.testing import Broker, Cluster
+from barnabas.types import BrokerId
 from stopwatch import Stopwatch
 
 QUICK = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 50, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 50}
@@ -153,6 +154,7 @@ def test_a_kill_writes_nothing_more(cluster: Cluster) -> None:
     cluster.kill(2)
     assert not (directory / ".kafka_cleanshutdown").exists()
     cluster.start(2)
+    assert cluster.broker(cluster.controller).image.is_active(BrokerId(2)), "it can lead at once"
     cluster.stop(2)
     assert (directory / ".kafka_cleanshutdown").exists(), "a stop is one in order"
 
@@ -356,6 +358,7 @@ def test_a_reset_ends_all_that_a_test_has_done(cluster: Cluster, tmp_path: Path)
     cluster.clock(3).skew(5)
     cluster.reset()
     assert all(cluster.broker(node_id).is_running for node_id in (1, 2, 3))
+    assert abs(cluster.clock(3).wall_ms() / 1000 - time.time()) < 2
     cluster.create_topic("t")
     with producing(cluster) as producer:
         write(producer, b"x")

@@ -105,6 +105,19 @@ def test_a_link_is_cut_one_way_and_delivers_later(peer: Peer) -> None:
     assert exactly(far, 4) + far.recv(1) == b"late"
 
 
+def test_a_cut_link_takes_no_more_than_buffers_hold(peer: Peer) -> None:
+    near, far = peer.pair()
+    peer.links.cut([(1, 2)])
+    near.settimeout(0.5)
+    sent = 0
+    with suppress(TimeoutError):
+        while sent < 64 << 20:
+            sent += near.send(bytes(1 << 20))
+    assert sent < 64 << 20
+    peer.links.heal()
+    assert exactly(far, sent) == bytes(sent)
+
+
 def test_a_new_connection_does_not_reach_its_target_over_a_cut_link(peer: Peer) -> None:
     peer.links.cut([(1, 2)])
     peer.connect()

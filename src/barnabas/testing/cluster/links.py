@@ -214,11 +214,7 @@ class _Connection:
             if self._source is None:
                 self._begun = data
                 return
-        loop, delay_s = self._links.loop, self._links.delay_of(self._link(end))
-        due = loop.time() + delay_s
-        if end.waiting:
-            due = max(due, end.waiting[-1].due)  # the bytes stay in their order when a link becomes faster
-        end.waiting.append(_Chunk(due, data))
+        end.waiting.append(_Chunk(self._links.loop.time() + self._links.delay_of(self._link(end)), data))
         end.waiting_bytes += len(data)
         self.pump(end)
 
@@ -227,7 +223,7 @@ class _Connection:
         self.pump(self.far)
 
     def pump(self, sender: _End) -> None:
-        """Passes on what an end has received, as far as the link allows."""
+        """Passes on what an end has received, in its order, as far as the link allows."""
         loop, receiver = self._links.loop, self.other(sender)
         is_cut = self._links.is_cut(self._link(sender))
         timer = self._timers.pop(sender, None)
