@@ -29,6 +29,9 @@ class WaitingFetch(Protocol):
     def partition_changed(self, partition: Partition) -> None:
         """Called when there may be records, or an error."""
 
+    def offsets_moved(self) -> None:
+        """Called when there are no records, but another high watermark or log start."""
+
     def finish(self) -> None:
         """Responds with what there is."""
 
@@ -121,6 +124,7 @@ class FollowerFetchSession:
         """Applies the partitions that a request adds, changes and forgets."""
         if self.waiting is not None:
             self.waiting.finish()
+            self.waiting = None
         self.last_used = now
         self.broker_epoch = request.replica_epoch
         for key in request.forgotten:
@@ -169,12 +173,16 @@ class FollowerFetchSession:
         if known not in self.changed:
             self.changed[known] = None
             partition.follower_had_all(self.replica_id, fetch, self.last_used)
-        if self.waiting is not None and (
+        if self.waiting is None:
+            return
+        if (
             partition.log.log_end_offset != fetch.fetch_offset
             or partition.leader_epoch != fetch.leader_epoch
             or not partition.is_leader
         ):
             self.waiting.partition_changed(partition)
+        else:
+            self.waiting.offsets_moved()
 
     def close(self) -> None:
         """Ends the session."""

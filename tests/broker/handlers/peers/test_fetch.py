@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from barnabas.broker.peers.peer_connections import Role
+from barnabas.config.broker_settings import RACK_AWARE
 from barnabas.connection.broker.client_request import ClientRequest
 from barnabas.errors import (
     FetchSessionIdNotFound,
@@ -199,6 +200,27 @@ def test_a_high_watermark_goes_along_with_the_next_response(follower: Follower) 
     follower.cluster.on(1, lambda: leader.delete_records(1))  # type: ignore[arg-type]
     ((_, data),) = partitions(waiting.result(SOON_S))
     assert (data.log_start_offset, data.high_watermark) == (1, 1)
+
+
+def test_where_consumers_read_from_followers_a_high_watermark_is_sent_soon(tmp_path: Path) -> None:
+    follower = Follower(tmp_path, replica_selector_class=RACK_AWARE)
+    try:
+        t, u = follower.create("t"), follower.create("u")
+        follower.cluster.append(1, "t", b"a")
+        session_id = follower.begin((t, 0, 1), (u, 0, 0))
+        leader = follower.cluster.partition(1, "t")
+        waiting = follower.send(fetch(session_id=session_id, epoch=1))
+        follower.waits()
+        follower.cluster.on(1, lambda: leader.delete_records(1))  # type: ignore[arg-type]
+        ((_, data),) = partitions(waiting.result(SOON_S))
+        assert (data.log_start_offset, data.high_watermark) == (1, 1)
+        waiting = follower.send(fetch(session_id=session_id, epoch=2))
+        follower.waits()
+        follower.cluster.append(1, "u", b"a")
+        ((topic_id, _),) = partitions(waiting.result(SOON_S))
+        assert topic_id == u
+    finally:
+        follower.cluster.close()
 
 
 def test_the_next_request_of_the_follower_ends_the_wait(follower: Follower) -> None:

@@ -1,9 +1,11 @@
 """Fetch from another broker: a follower reads up to the end of the log, and tells by its offsets what it has.
 
 The versions are those of clients. A request without a replica id is one of a consumer, also here. A follower waits for
-records, as in Kafka, not for the high watermark: that goes along with the next response.
+records, as in Kafka, not for the high watermark: that goes along with the next response. Only where consumers read from
+followers, unlike in Kafka, it is sent soon.
 """
 
+import asyncio
 from collections.abc import Collection
 from typing import Final
 from uuid import UUID
@@ -14,6 +16,7 @@ from barnabas.broker.handlers.records.fetch import response_frame
 from barnabas.broker.peers.session import PeerContext
 from barnabas.broker.purgatory import DelayedOperation
 from barnabas.broker.services import BrokerServices
+from barnabas.config.broker_settings import RACK_AWARE
 from barnabas.errors import InvalidRequest, KafkaError
 from barnabas.network.connection import Parts, PendingReply
 from barnabas.protocol.fetch import PartitionData
@@ -23,6 +26,8 @@ from barnabas.replication.partition import Partition
 from barnabas.types import BrokerId
 
 _FULL: Final = (INITIAL_EPOCH, FINAL_EPOCH)
+_HIGH_WATERMARK_S: Final = 0.005
+"""The time for which a high watermark waits for records to go along with, where consumers read from followers."""
 
 
 def handle_frame(
@@ -53,6 +58,7 @@ class DelayedFollowerFetch:
     - a partition has an error or a diverging leader epoch, also because it has another leader or was deleted,
     - `min_bytes` can be read, or the records continue in the next segment,
     - the follower's next request comes, because it wants other partitions meanwhile,
+    - the high watermark or the log start moves, and consumers read from followers,
     - or `max_wait_ms` have passed.
     """
 
@@ -61,6 +67,7 @@ class DelayedFollowerFetch:
         "_bytes",
         "_context",
         "_full",
+        "_hurry",
         "_max_bytes",
         "_min_bytes",
         "_operation",
@@ -84,6 +91,7 @@ class DelayedFollowerFetch:
         self._results: dict[FollowerPartition, PartitionData] = {}
         self._bytes = 0
         self._urgent = False
+        self._hurry: asyncio.TimerHandle | None = None
         self._operation: DelayedOperation | None = None
         self._reply: PendingReply | None = None
 
@@ -162,6 +170,12 @@ class DelayedFollowerFetch:
         assert self._operation is not None
         self._operation.partition_changed(partition)
 
+    def offsets_moved(self) -> None:
+        """Called by the session when there is another high watermark or log start."""
+        broker = self._broker
+        if self._hurry is None and broker.config.replica_selector_class == RACK_AWARE:
+            self._hurry = broker.loop.call_later(_HIGH_WATERMARK_S, self.finish)
+
     def try_complete(self, changed: Collection[Partition]) -> bool:
         if self._context.connection.closed:
             return True
@@ -177,9 +191,8 @@ class DelayedFollowerFetch:
             self._respond()
 
     def finish(self) -> None:
-        """Responds with what there is, because the follower's next request has come."""
+        """Responds with what there is, if the request still waits."""
         assert self._operation is not None
-        self._session.waiting = None
         if not self._operation.done:
             self._operation.cancel()
             self.expire()
@@ -187,6 +200,8 @@ class DelayedFollowerFetch:
     def _respond(self) -> None:
         assert self._reply is not None
         self._session.waiting = None
+        if self._hurry is not None:
+            self._hurry.cancel()
         self._reply.resolve(self._response())
 
     def _response(self) -> Parts:
