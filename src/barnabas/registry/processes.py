@@ -54,9 +54,11 @@ def on_end(process: str, callback: Callable[[], None]) -> bool:
 
 def is_running(process: str) -> bool:
     """Returns False if the broker has certainly ended; True if it runs or cannot be seen from here."""
+    if not process:
+        return False  # the broker has stopped, or was announced only
     found = _parse(process)
     if found is None:
-        return False  # the text of a broker that stopped, or that was announced only
+        return True  # perhaps of another release
     own = _own()
     if found.boot != own.boot:
         return not found.boot or not own.boot
@@ -83,7 +85,10 @@ def _parse(process: str) -> _Process | None:
     if len(parts) != len(_Process._fields):
         return None
     boot, namespace, pid, started, serial = parts
-    return _Process(boot, namespace, int(pid), started, int(serial))
+    try:
+        return _Process(boot, namespace, int(pid), started, int(serial))
+    except ValueError:
+        return None
 
 
 def _own() -> _Process:

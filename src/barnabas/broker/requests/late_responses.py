@@ -9,6 +9,7 @@ from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.event_loop import MaybeFuture
 from barnabas.network.connection import Parts, PendingReply
 from barnabas.protocol.apis import ApiKey
+from barnabas.protocol.codec import MalformedMessage
 
 __all__ = ["respond_later", "run_handler"]
 
@@ -60,6 +61,8 @@ def respond_later(
         if not connection.closed and not future.cancelled():
             try:
                 parts = encode(future.result())
+            except MalformedMessage as error:  # a request that was read here after the controller had refused it
+                connection.close(str(error))
             except Exception as error:
                 broker.failures.report(f"{ApiKey(context.api_key).name} v{context.api_version}", error)
                 connection.close(f"{type(error).__name__}: {error}")

@@ -1,0 +1,261 @@
+"""Brokers as members of a cluster, each on a thread of its own: joining, forwarding, fencing, leaving, coming back."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas.broker.cluster import member as member_module
+from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.testing import Broker
+from broker.cluster.clusters import Cluster, active, create_request, wait_for
+from broker.peers.conftest import run_on
+from broker.sent_requests import append
+from broker.wire import Wire, on_loop, server_of
+
+Make = Callable[..., Cluster]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    made: list[Cluster] = []
+
+    def make(*node_ids: int, **settings: object) -> Cluster:
+        made.append(Cluster(tmp_path, node_ids or (1, 2), **settings))
+        return made[-1]
+
+    yield make
+    for cluster in made:
+        cluster.close()
+
+
+@pytest.fixture
+def cluster(make: Make) -> Cluster:
+    return make()
+
+
+# --- joining ---------------------------------------------------------------------------------------------------------
+
+
+def test_all_members_know_each_other(make: Make) -> None:
+    cluster = make(1, 2, 3)
+    wait_for(lambda: all(active(cluster.image(node_id)) == {1, 2, 3} for node_id in (1, 2, 3)))
+    images = [cluster.image(node_id) for node_id in (1, 2, 3)]
+    assert {image.cluster_id for image in images} == {images[0].cluster_id}
+    assert {image.controller_id for image in images} == {1}
+    assert [cluster.on(node_id, lambda n=node_id: cluster.member(n).is_controller) for node_id in (1, 2, 3)] == [  # type: ignore[misc]
+        True,
+        False,
+        False,
+    ]
+    peers = {broker.peer_endpoint for broker in images[0].brokers.values()}
+    assert len(peers) == 3
+    assert None not in peers
+
+
+def test_a_broker_alone_meets_others(tmp_path: Path) -> None:
+    """One that was started without a shared registry opens its listener when another broker registers."""
+    with Broker(data_dir=tmp_path / "1", settings={"node.id": 1, "broker.heartbeat.interval.ms": 50}) as one:
+        assert server_of(one).cluster is None
+        settings = {"node.id": 2, "registry.file": str(tmp_path / "1" / "registry.db")}
+        with Broker(data_dir=tmp_path / "2", settings=settings) as two:
+            joined = server_of(two).cluster
+            assert joined is not None
+            wait_for(lambda: on_loop(two, lambda: joined.joined().done()), "the second broker")
+            with Wire(two) as wire:
+                assert wire.ask(create_request("t", (1, 2)), 7).topics[0].error_code == 0
+            wait_for(lambda: "t" in on_loop(one, lambda: server_of(one).image.topics))
+
+
+# --- requests to any broker ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("node_id", [1, 2])
+def test_any_broker_changes_metadata_and_all_know_then(make: Make, node_id: int) -> None:
+    cluster = make(1, 2, 3)
+    with Wire(cluster.brokers[node_id]) as wire:
+        assert wire.ask(create_request("t", (3, 1), (2, 3)), 7).topics[0].error_code == 0
+        for other in (1, 2, 3):
+            assert cluster.partition(other, "t").leader == 3
+        setting = AlterableConfig(name="retention.ms", config_operation=0, value="5000")
+        resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=[setting])
+        assert wire.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses[0].error_code == 0
+        for other in (1, 2, 3):
+            assert cluster.image(other).topic_config("t") == {"retention.ms": "5000"}
+        wanted = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000)
+        assert wire.ask(wanted, 6).responses[0].error_code == 0
+        for other in (1, 2, 3):
+            assert cluster.image(other).topics == {}
+
+
+def test_a_topic_is_created_by_its_first_use_on_any_broker(cluster: Cluster) -> None:
+    wanted = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=True)
+    with Wire(cluster.brokers[2]) as wire:
+        (topic,) = wire.ask(wanted, 12).topics
+        assert topic.error_code == 0
+        assert len(topic.partitions) == 1
+        refused = wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name="a b")]), 12).topics[0]
+        assert refused.error_code == 17
+        coordinator = wire.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4).coordinators[0]
+        assert (coordinator.error_code, coordinator.node_id in (1, 2)) == (0, True)
+    assert set(cluster.image(1).topics) == {"t", "__consumer_offsets"}
+
+
+def test_requests_wait_for_the_next_controller(make: Make) -> None:
+    cluster = make(1, 2, 3)
+    with Wire(cluster.brokers[3]) as wire:
+        with cluster.stopped(1):
+            wire.send(create_request("t", (2, 3)), 7)
+            wire.socket.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                wire.socket.recv(1)
+            wire.socket.settimeout(60)
+        assert wire.receive().topics[0].error_code == 0, "the controller was slow, not dead"
+        cluster.brokers[1].stop()
+        assert wire.ask(create_request("u", (2, 3)), 7).topics[0].error_code == 0
+    wait_for(lambda: cluster.image(2).controller_id == cluster.image(3).controller_id != 1)
+    assert cluster.partition(2, "u") == cluster.partition(3, "u")
+
+
+def test_a_malformed_request_costs_its_connection(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    for node_id in (1, 2):
+        with Wire(cluster.brokers[node_id]) as wire:
+            body = b"\0\x13\0\7" + b"\0\0\0\1" + b"\xff\xff\0" + b"\xff" * 9
+            wire.socket.sendall(len(body).to_bytes(4, "big") + body)
+            assert wire.is_closed()
+    with Wire(cluster.brokers[2]) as wire:
+        assert wire.ask(create_request("t", (2,)), 7).topics[0].error_code == 0
+    assert "Traceback" not in caplog.text
+
+
+# --- brokers that end ------------------------------------------------------------------------------------------------
+
+
+def test_others_lead_when_a_broker_has_ended(cluster: Cluster) -> None:
+    cluster.create("t", (2, 1), (1, 2))
+    wait_for(lambda: set(cluster.partition(1, "t").isr) == {1, 2})
+    cluster.brokers[2].stop()
+    wait_for(lambda: cluster.fenced(1) == {2})
+    wait_for(lambda: [cluster.partition(1, "t", number).leader for number in (0, 1)] == [1, 1])
+    with Wire(cluster.brokers[1]) as wire:
+        assert append(wire, "t") == 0
+    cluster.start(2)
+    assert cluster.fenced(1) == set()
+    wait_for(lambda: set(cluster.partition(1, "t").isr) == {1, 2}, "the copy")
+
+
+def test_another_broker_becomes_the_controller(make: Make) -> None:
+    cluster = make(1, 2, 3)
+    cluster.create("t", (1, 2, 3))
+    before = cluster.image(2).controller_epoch
+    cluster.brokers[1].stop()
+    wait_for(lambda: {cluster.image(node_id).controller_id for node_id in (2, 3)} <= {2, 3})
+    wait_for(lambda: cluster.partition(2, "t").leader == cluster.partition(3, "t").leader != 1)
+    assert cluster.image(2).controller_epoch == cluster.image(3).controller_epoch == before + 1
+    cluster.create("u", (2, 3), by=3)
+    cluster.start(1)
+    wait_for(lambda: cluster.image(1).controller_id == cluster.image(2).controller_id)
+    assert cluster.image(1).controller_id in (2, 3), "the role stays where it is"
+    cluster.create("v", (1, 2), by=1)
+
+
+def test_a_controller_that_restarts_gets_the_role_in_a_new_epoch(cluster: Cluster) -> None:
+    cluster.brokers[2].stop()
+    before = cluster.image(1).controller_epoch
+    cluster.brokers[1].stop()
+    cluster.start(1)
+    image = cluster.image(1)
+    assert (image.controller_id, image.controller_epoch, active(image)) == (1, before + 1, {1})
+    cluster.create("t", (1,))
+    cluster.start(2)
+    assert "t" in cluster.image(2).topics
+
+
+def test_a_silent_broker_is_fenced_and_comes_back(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(member_module, "CONTROLLER_CHECK_S", 0.02)
+    cluster = make(1, 2, broker_session_timeout_ms=300, broker_heartbeat_interval_ms=50)
+    cluster.create("t", (2, 1))
+    wait_for(lambda: set(cluster.partition(1, "t").isr) == {1, 2})
+    with cluster.stopped(2):
+        wait_for(lambda: cluster.fenced(1) == {2}, "the end of the session")
+        assert cluster.partition(1, "t").leader == 1
+        with Wire(cluster.brokers[1]) as wire:
+            assert append(wire, "t") == 0
+    wait_for(lambda: cluster.fenced(1) == set(), "the broker that goes on")
+    wait_for(lambda: cluster.image(2).version == cluster.image(1).version)
+    assert cluster.partition(2, "t").leader == 1
+    wait_for(lambda: set(cluster.partition(1, "t").isr) == {1, 2}, "the copy")
+
+
+def test_the_controller_does_not_wait_long_for_a_silent_broker(
+    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = make(1, 2)
+    with cluster.stopped(2):
+        cluster.create("t", (1,))
+        assert cluster.fenced(1) == set(), "the session goes on"
+    wait_for(lambda: "t" in cluster.image(2).topics)
+
+
+# --- a shutdown in order ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("leaver", [1, 2])
+def test_a_broker_that_leaves_leads_nothing_before_its_end(make: Make, leaver: int) -> None:
+    cluster = make(1, 2, 3)
+    stays = 3 - leaver
+    cluster.create("t", (leaver, stays, 3))
+    cluster.create("alone", (leaver,))
+    wait_for(lambda: set(cluster.partition(3, "t").isr) == {1, 2, 3})
+    run_on(cluster.brokers[leaver], cluster.server(leaver).leave_cluster())
+    for node_id in (1, 2, 3):
+        wait_for(lambda n=node_id: cluster.fenced(n) == {leaver})  # type: ignore[misc]
+        assert cluster.partition(node_id, "t").leader == stays
+        assert cluster.partition(node_id, "t").isr == (stays, 3)
+        assert cluster.partition(node_id, "alone").leader == -1
+    with Wire(cluster.brokers[stays]) as wire:
+        assert append(wire, "t") == 0
+    cluster.brokers[leaver].stop()
+    assert cluster.image(3).brokers[leaver].fenced  # type: ignore[index]
+
+
+def test_the_last_broker_leaves_at_once(cluster: Cluster) -> None:
+    cluster.create("t", (1,))
+    cluster.brokers[2].stop()
+    wait_for(lambda: cluster.fenced(1) == {2})
+    run_on(cluster.brokers[1], cluster.server(1).leave_cluster())
+    assert cluster.partition(1, "t").leader == 1, "nobody else could lead"
+
+
+def test_a_broker_leaves_without_the_controller_after_a_while(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member_module, "LEAVE_MAX_S", 0.1)
+    with cluster.stopped(1):
+        run_on(cluster.brokers[2], cluster.server(2).leave_cluster())
+        assert cluster.fenced(2) == set()
+
+
+# --- the image -------------------------------------------------------------------------------------------------------
+
+
+def test_a_broker_without_the_controller_reads_the_registry(cluster: Cluster) -> None:
+    """A change is written, and the controller dies before it could push it."""
+    cluster.create("t", (2, 1))
+    member = cluster.member(1)
+    cluster.on(1, lambda: member.duties and member.duties.pushes.close())
+    request = CreateTopicsRequest(topics=[CreatableTopic(name="u", num_partitions=1, replication_factor=1)])
+    with Wire(cluster.brokers[1]) as wire:
+        assert wire.ask(request, 7).topics[0].error_code == 0
+    assert set(cluster.image(2).topics) == {"t"}
+    cluster.brokers[1].stop()
+    wait_for(lambda: cluster.image(2).controller_id == 2)
+    assert set(cluster.image(2).topics) == {"t", "u"}

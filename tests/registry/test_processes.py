@@ -1,0 +1,186 @@
+"""The certain evidence that a broker is dead: real processes, and a /proc that the test writes."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas.registry import processes
+from barnabas.registry.processes import begin_process, boot_id, end_process, is_running, on_end, parse_process
+
+BEGIN = """
+import sys
+from barnabas.registry.processes import begin_process
+print(begin_process(), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def begin() -> str:
+    return BEGIN
+
+
+@pytest.fixture
+def child(begin: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Another process with a broker, and the text of that."""
+    with subprocess.Popen(
+        [sys.executable, "-c", begin], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        yield process, process.stdout.readline().strip()
+        process.kill()
+
+
+def changed(process: str, index: int, value: str) -> str:
+    parts = process.split("|")
+    parts[index] = value
+    return "|".join(parts)
+
+
+BOOT, NAMESPACE, PID, STARTED = range(4)
+
+
+# --- brokers of this process -----------------------------------------------------------------------------------------
+
+
+def test_brokers_of_one_process_end_one_by_one() -> None:
+    one, two = begin_process(), begin_process()
+    assert one != two
+    assert is_running(one)
+    assert is_running(two)
+    end_process(one)
+    assert not is_running(one)
+    assert is_running(two)
+    end_process(one)
+    end_process(two)
+    assert not is_running(two)
+    assert parse_process(two) is None, "this process is not watched from outside"
+
+
+def test_the_end_of_a_broker_of_this_process_is_told_once() -> None:
+    process, calls = begin_process(), list[int]()
+    assert on_end(process, lambda: calls.append(1))
+    assert on_end(process, lambda: calls.append(2))
+    assert calls == []
+    end_process(process)
+    assert calls == [1, 2]
+    end_process(process)
+    assert calls == [1, 2]
+    assert not on_end(process, lambda: calls.append(3))
+
+
+# --- other processes -------------------------------------------------------------------------------------------------
+
+
+def test_another_process_runs_until_it_is_killed(child: tuple[subprocess.Popen[str], str]) -> None:
+    process, text = child
+    assert is_running(text)
+    assert parse_process(text) == process.pid
+    assert not on_end(text, lambda: None)
+    os.kill(process.pid, signal.SIGSTOP)
+    assert is_running(text), "a stopped process may go on"
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert Path(f"/proc/{process.pid}").exists(), "its parent has not taken notice: a zombie"
+    assert not is_running(text)
+    process.wait()
+    assert not is_running(text)
+
+
+def test_a_process_id_that_is_used_again_is_another_process(child: tuple[subprocess.Popen[str], str]) -> None:
+    _, text = child
+    assert not is_running(changed(text, STARTED, "1"))
+    own = begin_process()
+    assert not is_running(changed(own, STARTED, "1")), "even if it is this one"
+    end_process(own)
+
+
+def test_the_boot_before_has_no_processes(child: tuple[subprocess.Popen[str], str]) -> None:
+    _, text = child
+    before = changed(text, BOOT, "0c1bd0b2-0000-4000-8000-000000000000")
+    assert not is_running(before)
+    assert parse_process(before) is None
+
+
+def test_without_boot_ids_nothing_is_certain(
+    child: tuple[subprocess.Popen[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, text = child
+    assert is_running(changed(text, BOOT, ""))
+    monkeypatch.setattr(processes, "boot_id", lambda: "")
+    monkeypatch.setattr(processes, "_cached", None)
+    assert is_running(text)
+    assert parse_process(text) is None
+
+
+def test_a_process_of_another_namespace_cannot_be_seen(child: tuple[subprocess.Popen[str], str]) -> None:
+    """A container has process ids of its own: the same number means another process there."""
+    process, text = child
+    elsewhere = changed(text, NAMESPACE, "pid:[4026530000]")
+    process.kill()
+    process.wait()
+    assert not is_running(text)
+    assert is_running(elsewhere)
+    assert parse_process(elsewhere) is None
+
+
+def test_a_fork_is_a_process_of_its_own() -> None:
+    own = begin_process()
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(write, begin_process().encode())
+        os._exit(0)
+    os.close(write)
+    text = os.read(read, 1000).decode()
+    os.close(read)
+    os.waitpid(pid, 0)
+    assert int(text.split("|")[PID]) == pid
+    assert not is_running(text)
+    assert is_running(own)
+    end_process(own)
+
+
+@pytest.mark.parametrize("begin", ["open('/proc/self/comm', 'w').write(') Z 1 (')" + BEGIN])
+def test_a_name_of_a_process_may_contain_anything(child: tuple[subprocess.Popen[str], str]) -> None:
+    process, text = child
+    assert ") Z 1 (" in Path(f"/proc/{process.pid}/stat").read_text()
+    assert is_running(text)
+
+
+def test_no_text_is_of_no_process() -> None:
+    assert not is_running("")
+    assert parse_process("") is None
+    assert not on_end("", lambda: None)
+
+
+@given(
+    st.text(min_size=1)
+    | st.lists(st.sampled_from(["", "x", "-1", "9" * 30, "1|", boot_id()]), min_size=4, max_size=6).map("|".join)
+)
+def test_a_text_that_this_release_does_not_know_is_not_taken_for_the_end(text: str) -> None:
+    assert parse_process(text) is None
+    assert is_running(text) or text.startswith(("x|", "-1|", "9")), "of another boot"
+
+
+def test_without_a_file_system_of_processes_signals_tell(
+    child: tuple[subprocess.Popen[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, text = child
+    monkeypatch.setattr(processes, "_start_time", lambda pid: None)
+    monkeypatch.setattr(os.path, "exists", lambda path: False)
+    assert is_running(text)
+    process.kill()
+    process.wait()
+    assert not is_running(text)
+
+
+def test_the_boot_has_an_id() -> None:
+    assert boot_id() == boot_id() != ""
