@@ -3,6 +3,7 @@
 import logging
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,8 +44,8 @@ class Cluster:
         partitions = tuple(PartitionImage(leader, epoch, (ME, OTHER), (leader,), epoch) for leader in leaders)
         self.topics[name] = TopicImage(name, uuid.UUID(int=topic_id), partitions)
 
-    def apply(self, *changed: str) -> None:
-        self.manager.apply(MetadataImage(topics=dict(self.topics)), changed or None)
+    def apply(self, *changed: str, **image: Any) -> None:
+        self.manager.apply(MetadataImage(topics=dict(self.topics), **image), changed or None)
 
 
 @pytest.fixture
@@ -191,3 +192,19 @@ def test_only_a_live_broker_joins_an_isr(cluster: Cluster, clock: HandClock) -> 
     change = fetch().isr_change
     assert change is not None
     assert change.new_isr == ((ME, 5), (OTHER, 6))
+
+
+def test_a_broker_leads_nothing_before_the_controller_has_taken_it_in(cluster: Cluster) -> None:
+    """After a restart it would lead in a leader epoch in which it may have had other records."""
+    cluster.topic("t", ME, OTHER, epoch=4)
+    cluster.apply(brokers={ME: BrokerImage(ME, 8, (), fenced=True)})
+    assert cluster.led == []
+    with pytest.raises(NotLeaderOrFollower):
+        cluster.manager.leader_of("t", 0)
+    cluster.topic("t", ME, OTHER, epoch=5)
+    cluster.apply("t", brokers={ME: BrokerImage(ME, 8, ())})
+    assert cluster.led == ["t-0"]
+    assert cluster.manager.leader_of("t", 0).leader_epoch == 5
+    cluster.topic("t", ME, OTHER, epoch=6)
+    cluster.apply("t", brokers={ME: BrokerImage(ME, 8, (), fenced=True)})
+    assert cluster.resigned == ["t-0"]

@@ -124,6 +124,15 @@ class ProcessCluster:
 
     def start(self, node_id: int) -> None:
         """Starts a broker, and waits until it says that it is ready."""
+        ready = self.begin(node_id)
+        process = self.processes[node_id]
+        wait_for(lambda: ready.exists() or process.poll() is not None, f"broker {node_id}")
+        assert process.poll() is None, self.log(node_id)
+        host, _, number = ready.read_text().strip().rpartition(":")
+        self.addresses[node_id] = host, int(number)
+
+    def begin(self, node_id: int) -> Path:
+        """Starts a broker. Returns the file that is there when it is ready."""
         ready = self.directory / f"ready{node_id}"
         ready.unlink(missing_ok=True)
         port = self.addresses[node_id][1] if node_id in self.addresses else 0
@@ -131,11 +140,8 @@ class ProcessCluster:
         command += [f"--registry={self.directory / 'registry.db'}", f"--data-dir={self.directory / str(node_id)}"]
         command += [f"--listen=127.0.0.1:{port}", f"--ready-file={ready}", *self._set]
         with (self.directory / f"{node_id}.log").open("ab") as log:
-            process = self.processes[node_id] = subprocess.Popen(command, stdout=log, stderr=log)
-        wait_for(lambda: ready.exists() or process.poll() is not None, f"broker {node_id}")
-        assert process.poll() is None, self.log(node_id)
-        host, _, number = ready.read_text().strip().rpartition(":")
-        self.addresses[node_id] = host, int(number)
+            self.processes[node_id] = subprocess.Popen(command, stdout=log, stderr=log)
+        return ready
 
     def log(self, node_id: int) -> str:
         return (self.directory / f"{node_id}.log").read_text()

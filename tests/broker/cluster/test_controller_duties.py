@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.cluster import controller_duties
 from barnabas.broker.cluster.controller_duties import ControllerDuties
 from barnabas.broker.requests.late_responses import run_handler
 from barnabas.errors import StaleBrokerEpoch
-from barnabas.metadata.delta import MetadataChange
+from barnabas.metadata.delta import MetadataChange, MetadataDelta
 from barnabas.metadata.image import BrokerImage, MetadataImage
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from barnabas.types import BrokerId
@@ -147,3 +148,93 @@ def test_a_controller_that_stood_still_suspects_nobody_at_once(rig: Rig) -> None
     assert rig.fences == []
     rig.check_after(0.5)
     assert len(rig.fences) == 1
+
+
+# --- processes -------------------------------------------------------------------------------------------------------
+
+
+def registered(node_id: int, epoch: int, **changes: Any) -> BrokerImage:
+    return BrokerImage(BrokerId(node_id), epoch, (), process=f"process of {node_id} in {epoch}")._replace(**changes)
+
+
+class Watched:
+    """A controller with brokers whose processes it watches. `processes` has what is watched now."""
+
+    def __init__(self, *brokers: BrokerImage) -> None:
+        self.processes: dict[str, Callable[[], None]] = {}
+        self.checks = 0
+        self.image = MetadataImage("c", version=1, brokers={broker.node_id: broker for broker in brokers})
+        broker = SimpleNamespace(
+            node_id=ME,
+            loop=None,
+            config=SimpleNamespace(broker_session_timeout_ms=9000),
+            clock=SimpleNamespace(monotonic=lambda: 0.0),
+            controller=self,
+        )
+        self.broker = broker
+        broker.image = self.image
+        self.duties = ControllerDuties(broker, None, self)  # type: ignore[arg-type]
+
+    def watch(self, process: str, exited: Callable[[], None]) -> Callable[[], None]:
+        assert process not in self.processes
+        self.processes[process] = exited
+        return lambda: self.processes.pop(process, None) and None
+
+    def check(self) -> None:
+        self.checks += 1
+
+    def register(self, *brokers: BrokerImage) -> None:
+        delta = MetadataDelta(self.image)
+        for each in brokers:
+            delta.put_broker(each)
+        change = delta.apply(self.image.version + 1)
+        self.image = self.broker.image = change.image
+        self.duties.image_changed(change)
+
+    def is_dead(self, node_id: int) -> bool:
+        return self.duties._is_dead(BrokerId(node_id))
+
+
+def test_the_processes_of_the_others_are_watched() -> None:
+    controller = Watched(registered(1, 1), registered(2, 2), registered(3, 3, process=""))
+    assert set(controller.processes) == {"process of 2 in 2"}
+    controller.register(registered(3, 4), registered(2, 2, fenced=True))
+    assert set(controller.processes) == {"process of 2 in 2", "process of 3 in 4"}
+    controller.register(registered(2, 5))
+    assert set(controller.processes) == {"process of 2 in 5", "process of 3 in 4"}
+    controller.duties.close()
+    assert controller.processes == {}
+
+
+def test_a_dead_broker_gets_nothing_until_it_registers_again() -> None:
+    controller = Watched(registered(1, 1), registered(2, 2), registered(3, 3, process=""))
+    assert [controller.is_dead(node_id) for node_id in (1, 2, 3, 4)] == [False, False, True, True]
+    controller.processes["process of 2 in 2"]()
+    assert controller.checks == 1, "the controller fences those that are dead"
+    assert controller.is_dead(2)
+    controller.register(registered(2, 2, fenced=True))
+    assert controller.is_dead(2)
+    controller.register(registered(2, 5))
+    assert not controller.is_dead(2)
+
+
+def test_former_registrations_are_forgotten() -> None:
+    controller = Watched(registered(1, 1), registered(2, 2))
+    for epoch in range(2, 50):
+        controller.processes[f"process of 2 in {epoch}"]()
+        controller.register(registered(2, epoch + 1))
+    assert len(controller.duties._dead) <= 1
+
+
+def test_a_registration_that_the_image_does_not_have_yet_is_read(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Rig, "refresh", lambda self: self.change(fenced=True, epoch=8), raising=True)
+    monkeypatch.setattr(Rig, "call", _call)
+    assert rig.beat(0, epoch=8).is_fenced, "it does not know of its fencing yet"
+    assert not rig.beat(11, epoch=8).is_fenced
+
+
+async def _call(self: Rig, action: Callable[[Any], None], *, until_known: bool) -> None:
+    if action is controller_duties.Controller.refresh:  # not of this class
+        self.refresh()
+    else:
+        action(self)

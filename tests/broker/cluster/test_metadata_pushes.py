@@ -1,7 +1,7 @@
 """The controller's pushes over connections that the test plays: one part in flight, lost answers, dead brokers."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -109,14 +109,13 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata_pushes, "BACKOFF_S", 0.001)
     monkeypatch.setattr(metadata_pushes, "BACKOFF_MAX_S", 0.002)
-    yield
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    while not condition():
+    while not condition():  # noqa: ASYNC110  # on plain values
         await asyncio.sleep(0.001)
 
 

@@ -5,15 +5,22 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from barnabas import Admin
-from barnabas.broker.connections.advertised_addresses import problem_with
+from barnabas.broker.connections.advertised_addresses import AdvertisedAddresses, NamedBroker, problem_with
+from barnabas.config.broker import BrokerConfig
+from barnabas.config.endpoints import Endpoint
+from barnabas.metadata.image import BrokerImage, MetadataImage
+from barnabas.network.connection import RequestConnection
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.testing import Broker
+from barnabas.types import BrokerId
 from broker.wire import Wire
 
 
@@ -98,3 +105,48 @@ def test_the_broker_warns_once_at_its_start(caplog: pytest.LogCaptureFixture) ->
         broker.wait_for(lambda: caplog.messages, what="the warning")
         assert [message for message in caplog.messages if "203.0.113.7" in message] == caplog.messages
     assert len(caplog.messages) == 1
+
+
+# --- other brokers ---------------------------------------------------------------------------------------------------
+
+HERE = Endpoint("PLAINTEXT", "PLAINTEXT", "0.0.0.0", 9092)
+LOCAL = SimpleNamespace(listener_name="PLAINTEXT", peer_host="10.0.0.5", local_host="10.0.0.1", local_port=9092)
+
+
+def addresses(**settings: object) -> AdvertisedAddresses:
+    config = BrokerConfig.of({"node.id": 1, **{name.replace("_", "."): value for name, value in settings.items()}})
+    return AdvertisedAddresses(config, (HERE,), lambda: None)
+
+
+def told(of: AdvertisedAddresses, *brokers: BrokerImage, include_fenced: bool = False) -> list[NamedBroker]:
+    image = MetadataImage("c", brokers={broker.node_id: broker for broker in brokers})
+    return of.brokers(image, cast(RequestConnection, LOCAL), include_fenced=include_fenced)
+
+
+def another(host: str, port: int = 9093, name: str = "PLAINTEXT", **changes: Any) -> BrokerImage:
+    return BrokerImage(BrokerId(2), 5, (Endpoint(name, "PLAINTEXT", host, port),))._replace(**changes)
+
+
+def test_another_broker_is_told_by_what_it_has_registered() -> None:
+    me = BrokerImage(BrokerId(1), 4, (HERE,), rack="r1")
+    assert told(addresses(), me, another("kafka.example", rack="r2")) == [
+        (1, "10.0.0.1", 9092, "r1"),
+        (2, "kafka.example", 9093, "r2"),
+    ]
+    assert told(addresses(), another("kafka.example", name="OTHER")) == [], "it could not be reached"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
+def test_another_broker_on_every_interface_is_told_where_this_one_was_reached(host: str) -> None:
+    """The brokers share a registry, so it is on this machine."""
+    assert told(addresses(), another(host)) == [(2, "10.0.0.1", 9093, None)]
+    rules = addresses(advertise="10.0.0.0/24=outside.example,auto")
+    assert told(rules, another(host)) == [(2, "outside.example", 9093, None)]
+
+
+def test_fenced_brokers_are_told_to_those_who_ask() -> None:
+    me, other = BrokerImage(BrokerId(1), 4, (HERE,), fenced=True), another("kafka.example", fenced=True)
+    assert told(addresses(), me, other) == []
+    assert [node_id for node_id, *_ in told(addresses(), me, other, include_fenced=True)] == [1, 2]
+    announced = BrokerImage(BrokerId(3), 0, (), fenced=True)
+    assert told(addresses(), announced, include_fenced=True) == [], "it has no address yet"

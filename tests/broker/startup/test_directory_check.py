@@ -5,12 +5,19 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+from uuid import UUID
 
 import pytest
 
+from barnabas.broker.startup.directory_check import copied_by_others
 from barnabas.errors import UsageError
 from barnabas.log.directories.checkpoints import read_properties
+from barnabas.log.directories.data_directory import DataDirectory
+from barnabas.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from barnabas.testing import Broker
+from barnabas.types import BrokerId, LeaderEpoch
 from broker.served import Served
 from broker.startup.test_startup_errors import serve
 from broker.wire import server_of
@@ -182,3 +189,81 @@ def test_a_lost_directory_is_named_by_its_id(two: tuple[Path, Path]) -> None:
 def test_a_broker_keeps_out_of_a_directory_in_use_before_it_looks_for_others(two: tuple[Path, Path]) -> None:
     with broker_on(*two), pytest.raises(UsageError, match="in use by another broker"):
         broker_on(*two).start()
+
+
+# --- a registry of several brokers -----------------------------------------------------------------------------------
+
+
+def test_a_shared_registry_is_founded_by_the_first_broker(tmp_path: Path) -> None:
+    registry = tmp_path / "registry.db"
+    settings = {"registry.file": str(registry)}
+    with Broker(data_dir=tmp_path / "1", settings=settings) as broker:
+        broker.create_topic("t")
+        broker.produce("t", b"kept")
+        assert registry.exists()
+        assert not (tmp_path / "1" / "registry.db").exists()
+        broker.restart()
+        assert broker.end_offsets("t") == [1]
+
+
+def test_a_shared_registry_that_is_gone_is_not_founded_again(tmp_path: Path) -> None:
+    registry = tmp_path / "registry.db"
+    with Broker(data_dir=tmp_path / "1", settings={"registry.file": str(registry)}):
+        pass
+    with closing(sqlite3.connect(registry)) as db:  # else it would still have a log of its own
+        db.execute("PRAGMA journal_mode=DELETE")
+    registry.rename(tmp_path / "unmounted.db")
+    for content in (None, b""):
+        if content is not None:
+            registry.write_bytes(content)
+        with pytest.raises(UsageError, match=f"registry.file: {registry} is not there or empty, but brokers have used"):
+            Broker(data_dir=tmp_path / "1", settings={"registry.file": str(registry)}).start()
+    (tmp_path / "unmounted.db").rename(registry)
+    with Broker(data_dir=tmp_path / "1", settings={"registry.file": str(registry)}) as broker:
+        assert broker.topics() == []
+
+
+def test_the_directory_of_a_shared_registry_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"registry.file: the directory of .*missing/registry.db does not exist"):
+        Broker(data_dir=tmp_path / "1", settings={"registry.file": str(tmp_path / "missing" / "registry.db")}).start()
+    assert not (tmp_path / "missing").exists()
+
+
+ME, OTHER = BrokerId(1), BrokerId(2)
+
+
+def claimed(tmp_path: Path, directory_id: UUID) -> DataDirectory:
+    directory = SimpleNamespace(path=str(tmp_path), directory_id=directory_id)
+    return cast(DataDirectory, directory)
+
+
+@pytest.mark.parametrize(
+    ("isrs", "copied"),
+    [
+        ([], True),
+        ([((ME, OTHER), (OTHER,))], True),
+        ([((ME, OTHER), (ME, OTHER))], True),
+        ([((ME, OTHER), (ME,))], False),
+        ([((ME, OTHER), ())], False),
+        ([((ME,), (ME,))], False),
+        ([((OTHER,), (OTHER,)), ((OTHER,), ())], True),
+        ([((ME, OTHER), (OTHER,)), ((ME, OTHER), (ME,))], False),
+    ],
+)
+def test_a_lost_directory_is_copied_if_others_have_everything(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    isrs: list[tuple[tuple[BrokerId, ...], tuple[BrokerId, ...]]],
+    copied: bool,
+) -> None:
+    partitions = tuple(PartitionImage(NO_LEADER, LeaderEpoch(0), replicas, isr) for replicas, isr in isrs)
+    topics = {"t": TopicImage("t", UUID(int=1), partitions)} if partitions else {}
+    image = MetadataImage("c", topics=topics)
+    lost, present = UUID(int=5), UUID(int=6)
+    recorded = {lost: "/data/lost", present: "/data/present"}
+    assert copied_by_others(image, ME, recorded, [claimed(tmp_path, present)]) is copied
+    lines = ["/data/lost is missing: this broker copies its replicas from the others"] * copied
+    assert [record.getMessage() for record in caplog.records] == lines
+    assert not copied_by_others(image, ME, recorded, [claimed(tmp_path, lost), claimed(tmp_path, present)]), (
+        "nothing is missing"
+    )

@@ -66,7 +66,7 @@ class ControllerDuties:
             if node_id != self._broker.node_id and broker.process and node_id not in self._watches:
                 exited = partial(self._exited, broker)
                 self._watches[node_id] = broker.epoch, self._liveness.watch(broker.process, exited)
-        self._dead = {(node_id, epoch) for node_id, epoch in self._dead if node_id in brokers}
+        self._dead &= {(node_id, broker.epoch) for node_id, broker in brokers.items()}
 
     def _exited(self, broker: BrokerImage) -> None:
         self._dead.add((broker.node_id, broker.epoch))

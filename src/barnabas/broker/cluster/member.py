@@ -46,6 +46,8 @@ __all__ = ["ClusterMember"]
 QUICK_S: Final = 0.05
 """The time to the next heartbeat while this broker is fenced, or after one that failed. It doubles up to
 broker.heartbeat.interval.ms."""
+HEARTBEAT_TIMEOUT_MIN_S: Final = 1.0
+"""A heartbeat may have to wait for a backoff, and open the connection."""
 CONTROLLER_CHECK_S: Final = 0.5
 """The interval at which the controller looks for brokers whose session has timed out."""
 ELECTION_MAX_S: Final = 1.0
@@ -245,7 +247,7 @@ class ClusterMember:
         if self.duties is not None:
             response = await self.duties.heartbeat(request)
         else:
-            timeout_s = broker.config.broker_heartbeat_interval_ms / 1000
+            timeout_s = max(broker.config.broker_heartbeat_interval_ms / 1000, HEARTBEAT_TIMEOUT_MIN_S)
             response = await self.peers.send(controller_id, request, role=Role.CONTROL, timeout_s=timeout_s)
         if response.error_code:
             raise error_for(response.error_code, f"broker {controller_id} refuses the heartbeat")

@@ -1,6 +1,5 @@
 """Requests that another broker forwards for its clients, by a connection made by hand."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -28,21 +27,10 @@ from barnabas.protocol.messages.envelope import EnvelopeRequest
 from barnabas.protocol.messages.list_groups import ListGroupsRequest
 from barnabas.protocol.schema import Request
 from broker.peers.conftest import Peer
-from broker.peers.conftest import module_broker as module_broker
-from broker.peers.conftest import peer as peer
-from broker.peers.test_inter_broker_listener import authenticate, hello
 from broker.wire import Wire, frame, on_loop, server_of
 
 HOST = pack_host("10.1.2.3")
 ALICE = encode_principal("User:alice")
-
-
-@pytest.fixture
-def wire(peer: Peer) -> Iterator[Wire]:
-    with Wire(peer.address) as wire:
-        authenticate(wire, peer.secret)
-        wire.ask(hello(peer), 0)
-        yield wire
 
 
 def create(*names: str) -> CreateTopicsRequest:

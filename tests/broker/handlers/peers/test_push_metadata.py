@@ -1,0 +1,126 @@
+"""PushMetadata: a broker takes over what the controller says, and nothing else."""
+
+import contextlib
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from barnabas.errors import InvalidRequest, StaleControllerEpoch
+from barnabas.protocol.messages.list_groups import ListGroupsRequest
+from barnabas.protocol.peer_messages.push_metadata import (
+    BrokerEntryData,
+    ConfigEntryData,
+    PartitionData,
+    PushMetadataRequest,
+    SettingData,
+    TopicEntryData,
+)
+from broker.handlers.peers.conftest import image_of
+from broker.peers.conftest import Peer, member_of
+from broker.peers.test_inter_broker_listener import authenticate, hello
+from broker.wire import Wire, on_loop, server_of
+
+TOPIC = TopicEntryData(
+    name="pushed",
+    topic_id=UUID(int=7),
+    partitions=[PartitionData(leader=2, leader_epoch=3, partition_epoch=4, replicas=[2], isr=[2])],
+)
+
+
+def push(peer: Peer, **fields: Any) -> PushMetadataRequest:
+    """Returns the next change, by broker 2 as the next controller."""
+    image = image_of(peer)
+    values = {
+        "cluster_id": peer.cluster_id,
+        "controller_id": 2,
+        "controller_epoch": image.controller_epoch + 1,
+        "from_version": image.version,
+        "version": image.version + 1,
+        "topics": [TOPIC],
+    }
+    return PushMetadataRequest(**{**values, **fields})
+
+
+def test_the_image_of_a_newer_controller_is_taken_over(controller: Peer, from_two: Wire) -> None:
+    request = push(
+        controller,
+        topic_configs=[ConfigEntryData(name="pushed", settings=[SettingData(name="retention.ms", value="5")])],
+    )
+    answer = from_two.ask(request, 0)
+    assert (answer.error_code, answer.version) == (0, request.version)
+    image = image_of(controller)
+    assert (image.version, image.controller_id, image.controller_epoch) == (
+        request.version,
+        2,
+        request.controller_epoch,
+    )
+    assert image.topics["pushed"].topic_id == UUID(int=7)
+    assert image.topic_config("pushed") == {"retention.ms": "5"}
+    assert on_loop(controller.broker, lambda: member_of(controller.broker).duties) is None, "its role has ended"
+
+
+def test_an_earlier_controller_is_refused(controller: Peer, from_two: Wire) -> None:
+    before = image_of(controller)
+    answer = from_two.ask(push(controller, controller_epoch=before.controller_epoch - 1), 0)
+    assert (answer.error_code, answer.version) == (StaleControllerEpoch.code, before.version)
+    assert image_of(controller) is before
+
+
+def test_another_cluster_is_refused(controller: Peer, from_two: Wire) -> None:
+    before = image_of(controller)
+    assert from_two.ask(push(controller, cluster_id="another"), 0).error_code == StaleControllerEpoch.code
+    assert image_of(controller) is before
+
+
+def test_a_change_of_another_image_is_answered_with_the_version_that_is_there(controller: Peer, from_two: Wire) -> None:
+    before = image_of(controller)
+    answer = from_two.ask(push(controller, from_version=before.version + 5, version=before.version + 6), 0)
+    assert (answer.error_code, answer.version) == (0, before.version)
+    assert image_of(controller) is before
+    whole = push(controller, from_version=0, version=before.version + 6)
+    assert from_two.ask(whole, 0).version == whole.version
+    assert image_of(controller).brokers == {}, "the whole image has no brokers"
+
+
+def test_an_update_in_parts_changes_the_image_with_the_last(controller: Peer, from_two: Wire) -> None:
+    before = image_of(controller)
+    second = TopicEntryData(name="second", topic_id=UUID(int=8), partitions=TOPIC.partitions)
+    first = push(controller, is_last=False)
+    assert from_two.ask(first, 0).version == before.version
+    assert image_of(controller) is before
+    last = push(controller, part=1, topics=[second])
+    assert from_two.ask(last, 0).version == last.version
+    assert set(image_of(controller).topics) == {"pushed", "second"}
+
+
+def test_what_is_no_endpoint_is_refused(controller: Peer, from_two: Wire) -> None:
+    before = image_of(controller)
+    bad = BrokerEntryData(node_id=3, epoch=9, endpoints=["nowhere"])
+    answer = from_two.ask(push(controller, brokers=[bad]), 0)
+    assert (answer.error_code, answer.version) == (InvalidRequest.code, before.version)
+    assert image_of(controller) is before
+
+
+def test_a_broker_alone_takes_nothing(controller: Peer, from_two: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = push(controller)
+    monkeypatch.setattr(server_of(controller.broker), "_cluster", None)
+    assert from_two.ask(request, 0).error_code == StaleControllerEpoch.code
+
+
+@given(st.binary(max_size=80))
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_hostile_bytes_change_nothing(peer: Peer, body: bytes) -> None:
+    before = image_of(peer)
+    with Wire(peer.address) as wire:
+        authenticate(wire, peer.secret)
+        wire.ask(hello(peer), 0)
+        frame = b"\x4e\x21\0\0" + b"\0\0\0\7" + b"\xff\xff\0" + body
+        wire.socket.sendall(len(frame).to_bytes(4, "big") + frame)
+        with contextlib.suppress(EOFError):
+            wire.receive_frame()
+    with Wire(peer.broker) as client:
+        assert client.ask(ListGroupsRequest(), 4).error_code == 0
+    assert image_of(peer).topics == before.topics
