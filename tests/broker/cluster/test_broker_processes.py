@@ -17,8 +17,6 @@ from broker.wire import Wire
 
 Make = Callable[..., ProcessCluster]
 
-NOT_LEADER = 6
-
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
@@ -103,14 +101,14 @@ def test_a_broker_that_restarts_before_its_death_is_noticed_leads_in_a_new_epoch
     log = cluster.log(2)
     ready = cluster.begin(2)
     wait_for(lambda: _accepts(cluster, 2), "its listener")
-    with cluster.wire(2) as wire:
-        assert append_alone(wire, "t") == NOT_LEADER
+    with cluster.wire(2, 0.5) as wire, pytest.raises(TimeoutError):
+        append_alone(wire, "t")  # it has to be taken in first
     assert not ready.exists()
     cluster.signal(1, signal.SIGCONT)
     wait_for(ready.exists, "the broker that was taken in")
-    wait_for(lambda: cluster.partition("t", seen_by=2)[:2] == (2, 2))
     with cluster.wire(2) as wire:
         assert append(wire, "t") == 0
+    assert cluster.partition("t", seen_by=2)[:2] == (2, 2)
     assert "Traceback" not in cluster.log(2)[len(log) :]
 
 

@@ -148,7 +148,9 @@ class ClusterMember:
         self._note_if_joined()  # the only broker of its cluster is taken in while it starts
         self._pauses.tick()
         self._every(TICK_S, "pauses", self._pauses.tick)
-        self._every(CONTROLLER_CHECK_S, "sessions", self._check_sessions)
+        # The controller takes checks that are half a session apart for a pause of its own process.
+        session_s = self._broker.config.broker_session_timeout_ms / 1000
+        self._every(min(CONTROLLER_CHECK_S, session_s / 4), "sessions", self._check_sessions)
         lag_s = self._broker.config.replica_lag_time_max_ms / 1000
         self._every(lag_s / 2, "in-sync replicas", self._propose_isr_changes)
         self._beat()
