@@ -35,6 +35,9 @@ EXTENSIONS = {
     ("describe_groups", "DescribedGroup"): ("rebalances", "string", range(5, 7), 10_000),
     # The progress of a compacted log's cleaning, as JSON, for the same reason and in the same way.
     ("describe_log_dirs", "DescribeLogDirsPartition"): ("compaction", "string", range(2, 6), 10_000),
+    # The last changes of leaders, as JSON, at most as many as the request asks for.
+    ("describe_cluster", "DescribeClusterRequest"): ("leader_changes_max", "int32", range(3), 10_000),
+    ("describe_cluster", "DescribeClusterResponse"): ("leader_changes", "string", range(3), 10_000),
 }
 """Tagged fields of our own, by API and struct: name, kind, versions, tag. Other clients skip tags unknown to them."""
 DATA = ["consumer_protocol_subscription", "consumer_protocol_assignment", "default_principal_data"]
@@ -189,8 +192,9 @@ def collect(name: str, kind: EntityType) -> tuple[Collector, str, dict[int, bool
         if api == name and struct_name in collector.structs:
             struct = collector.structs[struct_name]
             present = list(versions)
+            nullable, default = (present, None) if field_kind == "string" else ([], 0)
             struct.attributes[field_name] = Attribute(
-                field_name, field_kind, False, False, present, present, tag, None, list(present)
+                field_name, field_kind, False, False, present, nullable, tag, default, list(present)
             )
             struct.order.append(field_name)
     return collector, root, flexible, key

@@ -24,7 +24,7 @@ class FakeController:
         self.calls: list[object] = []
         self.subscriber: Callable[[Any], None] = lambda change: None
 
-    def check(self) -> None:
+    def check(self, since: float | None = None) -> None:
         self.calls.append("check")
 
     def change(self, what: object) -> object:

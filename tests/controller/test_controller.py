@@ -33,7 +33,7 @@ from barnabas.errors import (
 )
 from barnabas.metadata.image import PartitionImage, TopicImage
 from barnabas.registry.embedded import EmbeddedRegistry
-from barnabas.registry.registry import BrokerRegistration, Change, RegistryUnavailable, SetPartition
+from barnabas.registry.registry import BrokerRegistration, Change, LeaderChange, RegistryUnavailable, SetPartition
 from barnabas.replication.replica import BrokerState
 from barnabas.types import BrokerId, LeaderEpoch
 
@@ -398,13 +398,15 @@ class Interfering(EmbeddedRegistry):
     refuse = 0
     fail = False
 
-    def write(self, changes: Sequence[Change], *, controller_epoch: int) -> bool:
+    def write(
+        self, changes: Sequence[Change], *, controller_epoch: int, leader_changes: Sequence[LeaderChange] = ()
+    ) -> bool:
         if self.fail:
             raise RegistryUnavailable("no answer")
         if self.refuse:
             self.refuse -= 1
             return False
-        return super().write(changes, controller_epoch=controller_epoch)
+        return super().write(changes, controller_epoch=controller_epoch, leader_changes=leader_changes)
 
 
 def test_a_refused_write_is_decided_anew_and_not_for_ever(cluster: Cluster) -> None:

@@ -20,6 +20,7 @@ from barnabas.registry.registry import (
     Change,
     CreateTopic,
     DeleteTopic,
+    LeaderChange,
     Registry,
     SetBrokerConfig,
     SetFenced,
@@ -495,6 +496,34 @@ def others_hear_of_changes(harness: Harness) -> None:
 # -- producer ids -----------------------------------------------------------------------------------------------------
 
 
+def _moved(number: int) -> LeaderChange:
+    return LeaderChange(1_000 + number, "t", number, _ONE, _TWO, number, "broker 1: it stops", 7)
+
+
+def a_history_of_leaders_is_kept_with_what_moved_them(harness: Harness) -> None:
+    one, epoch = _controller(harness)
+    assert one.leader_changes(10) == []
+    assert one.write([CreateTopic("t", _ID, (_PARTITION,), {})], controller_epoch=epoch, leader_changes=[_moved(1)])
+    taken = [CreateTopic("t", _OTHER_ID, (_PARTITION,), {})]
+    assert not one.write(taken, controller_epoch=epoch, leader_changes=[_moved(2)])
+    assert one.write([DeleteTopic("t", _ID)], controller_epoch=epoch, leader_changes=[_moved(3), _moved(4)])
+    two = harness.open()
+    assert two.leader_changes(10) == [_moved(1), _moved(3), _moved(4)], "any session reads it"
+    assert two.leader_changes(2) == [_moved(3), _moved(4)]
+
+
+def the_history_of_leaders_is_bounded(harness: Harness) -> None:
+    one, epoch = _controller(harness)
+    kept = one.max_leader_changes
+    for first in (0, kept - 1):
+        rows = [_moved(number) for number in range(first, first + kept)]
+        assert one.write([SetBrokerConfig("", {"a": str(first)})], controller_epoch=epoch, leader_changes=rows)
+    assert one.leader_changes(kept + 1) == [_moved(number) for number in range(kept - 1, 2 * kept - 1)]
+    too_many = [_moved(number) for number in range(kept + 1)]
+    assert one.write([SetBrokerConfig("", {"a": "1"})], controller_epoch=epoch, leader_changes=too_many)
+    assert one.leader_changes(kept + 1) == too_many[1:]
+
+
 def producer_ids_are_handed_out_once(harness: Harness) -> None:
     one, two = harness.open(), harness.open()
     blocks = [one.allocate_producer_ids(), two.allocate_producer_ids(), one.allocate_producer_ids(10)]
@@ -542,5 +571,7 @@ CHECKS: Final[tuple[Callable[[Harness], None], ...]] = (
     settings_are_replaced_whole,
     an_image_never_changes,
     others_hear_of_changes,
+    a_history_of_leaders_is_kept_with_what_moved_them,
+    the_history_of_leaders_is_bounded,
     producer_ids_are_handed_out_once,
 )

@@ -265,6 +265,12 @@ def test_an_older_file_is_made_private_and_gets_a_secret(harness: EmbeddedHarnes
     harness.close()
 
 
+def test_an_older_file_gets_a_history_of_leaders(harness: EmbeddedHarness) -> None:
+    one = harness.open()
+    one._db.execute("DROP TABLE leader_changes")
+    assert harness.open().leader_changes(1) == []
+
+
 def test_an_older_file_gets_room_for_reassignments(harness: EmbeddedHarness) -> None:
     registry, epoch = controller(harness)
     assert registry.write([CreateTopic("t", UUID(int=1), (PARTITION,), {})], controller_epoch=epoch)

@@ -89,13 +89,14 @@ class ControllerThread:
 
     def check(self) -> None:
         """Has the controller check the registry and the brokers. While a check is under way, one more follows it."""
+        asked = time.monotonic()
         if not self._calls and self._runs_inline():
-            self._controller.check()
+            self._controller.check(asked)
         elif self._in_check:
             self._check_again = True
         else:
             self._in_check = True
-            self._submit(lambda controller: controller.check()).add_done_callback(self._check_done)
+            self._submit(lambda controller: controller.check(asked)).add_done_callback(self._check_done)
 
     def _submit(self, action: Callable[[Controller], T]) -> "asyncio.Future[T]":
         self._calls += 1

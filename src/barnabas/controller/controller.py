@@ -18,6 +18,7 @@ from barnabas.config.endpoints import Endpoint
 from barnabas.config.log_config import LogConfig
 from barnabas.controller import configuration_control, isr_control, reassignment_control, replication_control
 from barnabas.controller.isr_control import IsrRequest
+from barnabas.controller.leader_history import Cause, leader_changes
 from barnabas.controller.placement import Randomness
 from barnabas.controller.reassignment_control import Reassignment
 from barnabas.controller.requests import (
@@ -42,6 +43,7 @@ from barnabas.metadata.image import (
 from barnabas.registry.registry import (
     BrokerRegistration,
     Change,
+    LeaderChange,
     Registry,
     RegistryUnavailable,
     SetBrokerConfig,
@@ -65,6 +67,8 @@ __all__ = [
 
 T = TypeVar("T")
 Subscriber = Callable[[MetadataChange], None]
+
+ADMINISTRATOR: Final = "elected by an administrator"
 
 _ATTEMPTS: Final = 3
 """The number of attempts of a decision when another broker's write comes between the image and its own write."""
@@ -139,15 +143,16 @@ class Controller:
         """Calls the subscriber with every new image, in order, after `image` shows it."""
         self._subscribers.append(subscriber)
 
-    def check(self) -> None:
+    def check(self, since: float | None = None) -> None:
         """Becomes the controller if there is none. The controller loads what others have written, and fences brokers
-        that are dead. If the registry does not respond, the next call tries again."""
+        that are dead. If the registry does not respond, the next call tries again. `since` is the monotonic time of the
+        event for which this is called."""
         try:
-            self.refresh()
+            self.refresh(since)
         except RegistryUnavailable as error:
             self._log.warning("the registry cannot be read: %s", error)
 
-    def refresh(self) -> None:
+    def refresh(self, since: float | None = None) -> None:
         """Does what `check` does. May raise RegistryUnavailable."""
         if self._controller_epoch is None:
             self._controller_epoch = self._registry.elect_controller()
@@ -155,7 +160,7 @@ class Controller:
         self._registry.check()
         if self._hinted:
             self._load()
-        self._mend()
+        self._mend(since)
 
     def _on_hint(self) -> None:
         # The hint may come from any thread and during our own write: it is only noted here.
@@ -183,20 +188,22 @@ class Controller:
             self._publishing = False
         return True
 
-    def _mend(self) -> None:
+    def _mend(self, since: float | None = None) -> None:
         """Fences dead brokers, and adapts leaders and ISRs to the set of live brokers, as the controller."""
+        since = time.monotonic() if since is None else since
         for _ in range(_ATTEMPTS):
             if self._controller_epoch is None:
                 return
             dead = self._registry.dead_brokers() if len(self._image.brokers) > 1 else ()
             changes = self._fencing([(node_id, epoch, True) for node_id, epoch in dead])
-            if not changes or self._persist_and_log(changes, "its process has ended"):
+            fenced = {node_id: "its process has ended" for node_id, _ in dead}
+            if not changes or self._persist_and_log(changes, Cause(since, fenced=fenced)):
                 return
 
-    def _persist_and_log(self, changes: Sequence[Change], reason: str) -> bool:
+    def _persist_and_log(self, changes: Sequence[Change], cause: Cause) -> bool:
         """Writes changes of brokers and of the leaders that follow, as `_persist`, and logs them."""
         began, before = time.monotonic(), self._image
-        written = self._persist(changes)
+        written = self._persist(changes, cause)
         if written:
             took_ms = (time.monotonic() - began) * 1000
             moved = sum(
@@ -207,7 +214,7 @@ class Controller:
             )
             for change in changes:
                 if isinstance(change, SetFenced):
-                    state = f"fenced, because {reason}" if change.fenced else "live"
+                    state = f"fenced, because {cause.fenced[change.node_id]}" if change.fenced else "live"
                     self._log.info(
                         "broker %d is %s: %d leaders moved in %.0f ms", change.node_id, state, moved, took_ms
                     )
@@ -231,9 +238,10 @@ class Controller:
     def fence(self, node_id: BrokerId, epoch: int, reason: str) -> None:
         """Fences a broker, which then leads nothing and is in no ISR. Does nothing if the broker has registered again
         since."""
+        cause = Cause(time.monotonic(), fenced={node_id: reason})
         self._change(
             lambda: (self._fencing([(node_id, epoch, True)]), None),
-            persist=lambda changes: self._persist_and_log(changes, reason),
+            persist=lambda changes: self._persist_and_log(changes, cause),
         )
 
     def unfence(self, node_id: BrokerId, epoch: int) -> None:
@@ -244,8 +252,9 @@ class Controller:
             pending = replication_control.leaders_after_brokers_changed(self._image, self._log_config_of)
             return (pending, False) if pending else (self._fencing([(node_id, epoch, False)]), True)
 
+        cause = Cause(time.monotonic())
         for _ in range(_ATTEMPTS):
-            if self._change(decide, persist=lambda changes: self._persist_and_log(changes, "")):
+            if self._change(decide, persist=lambda changes: self._persist_and_log(changes, cause)):
                 return
         raise RequestTimedOut(f"the metadata changed {_ATTEMPTS} times while broker {node_id} was to be unfenced")
 
@@ -254,7 +263,8 @@ class Controller:
     ) -> list[tuple[IsrRequest, PartitionImage | KafkaError]]:
         """Accepts or refuses the ISRs that a leader proposes. Raises StaleBrokerEpoch."""
         return self._change(
-            lambda: isr_control.alter_partitions(self._image, broker_id, broker_epoch, requests, self._log_config_of)
+            lambda: isr_control.alter_partitions(self._image, broker_id, broker_epoch, requests, self._log_config_of),
+            reason="reassigned",
         )
 
     def set_peer_endpoint(self, endpoint: Endpoint) -> None:
@@ -268,10 +278,11 @@ class Controller:
         Raises UsageError where the registry cannot be used.
         """
         wanted = list(partitions)
+        cause = Cause(time.monotonic(), f"the log of broker {self._config.node_id} was lost")
         try:
             for _ in range(_ATTEMPTS):
                 changes = replication_control.renewed_leaders(self._image, self._config.node_id, wanted)
-                if not changes or self._controller_epoch is None or self._persist(changes):
+                if not changes or self._controller_epoch is None or self._persist(changes, cause):
                     return
         except RegistryUnavailable as error:
             raise UsageError(str(error)) from None
@@ -352,7 +363,8 @@ class Controller:
         partitions all are tried, and those that need no election are left out. Raises InvalidRequest for an unknown
         type of election."""
         return self._change(
-            lambda: replication_control.elect_leaders(self._image, election_type, partitions, self._log_config_of)
+            lambda: replication_control.elect_leaders(self._image, election_type, partitions, self._log_config_of),
+            reason=ADMINISTRATOR,
         )
 
     def alter_reassignments(
@@ -385,7 +397,17 @@ class Controller:
     def move_leader(self, topic: str, partition: int, leader: BrokerId) -> None:
         """Has another in-sync replica lead a partition. Raises UnknownTopicOrPartition,
         EligibleLeadersNotAvailable."""
-        self._change(lambda: ([replication_control.moved_leader(self._image, topic, partition, leader)], None))
+        self._change(
+            lambda: ([replication_control.moved_leader(self._image, topic, partition, leader)], None),
+            reason=ADMINISTRATOR,
+        )
+
+    def leader_changes(self, limit: int) -> list[LeaderChange]:
+        """Returns the last changes of leaders, oldest first. Any broker may be asked. Raises RequestTimedOut."""
+        try:
+            return self._registry.leader_changes(limit)
+        except RegistryUnavailable as error:
+            raise RequestTimedOut(str(error)) from None
 
     # -- settings ---------------------------------------------------------------------------------------------------
 
@@ -450,9 +472,11 @@ class Controller:
         decide: Callable[[], tuple[list[Change], T]],
         validate_only: bool = False,
         persist: Callable[[Sequence[Change]], bool] | None = None,
+        reason: str = "",
     ) -> T:
         """Decides on the current image and writes. Decides again if another broker has written in between. `persist`
-        is called in the place of `_persist`."""
+        is called in the place of `_persist`. `reason` is the one for which leaders move."""
+        cause = Cause(time.monotonic(), reason)
         for _ in range(_ATTEMPTS):
             if self._controller_epoch is None:
                 raise NotController(f"broker {self._image.controller_id} is the controller")
@@ -460,20 +484,25 @@ class Controller:
             if validate_only or not changes:
                 return results
             try:
-                if (persist or self._persist)(changes):
+                if persist(changes) if persist is not None else self._persist(changes, cause):
                     return results
             except RegistryUnavailable as error:
                 self._log.error("a change may or may not have been made: %s", error)
                 raise RequestTimedOut(str(error)) from None
         raise RequestTimedOut(f"the metadata changed {_ATTEMPTS} times while this was being decided")
 
-    def _persist(self, changes: Sequence[Change]) -> bool:
+    def _persist(self, changes: Sequence[Change], cause: Cause | None = None) -> bool:
         """Writes and publishes the changes. Returns False if the registry refuses them; the image then shows why."""
+        now = time.monotonic()
+        moved = leader_changes(self._image, changes, cause or Cause(now), now, time.time_ns() // 1_000_000)
         epoch = self._controller_epoch
         assert epoch is not None
         size = self._registry.max_changes_per_write
         written = True
         for start in range(0, len(changes), size):
-            written = written and self._registry.write(changes[start : start + size], controller_epoch=epoch)
+            part, last = changes[start : start + size], start + size >= len(changes)
+            written = written and self._registry.write(
+                part, controller_epoch=epoch, leader_changes=moved if last else ()
+            )
         self._load()
         return written

@@ -32,6 +32,7 @@ from barnabas.registry.registry import (
     CreateTopic,
     DeleteTopic,
     Founding,
+    LeaderChange,
     ProducerIdBlock,
     Registry,
     RegistryUnavailable,
@@ -84,6 +85,14 @@ CREATE TABLE IF NOT EXISTS directories (
 _UNSETTLED: Final = "ALTER TABLE partitions ADD COLUMN unsettled TEXT NOT NULL DEFAULT ''"
 """The lists of brokers that a partition has only during a reassignment or below min.insync.replicas, as `4,5/1//`; ''
 for the other partitions. The column is also added to a file of format 1 that was made before there were such lists."""
+
+_LEADER_CHANGES: Final = """
+CREATE TABLE IF NOT EXISTS leader_changes (
+    id INTEGER PRIMARY KEY, time_ms INTEGER, topic TEXT, number INTEGER, from_leader INTEGER, to_leader INTEGER,
+    leader_epoch INTEGER, reason TEXT, took_ms INTEGER
+)
+"""
+"""Also added to a file of format 1 that was made before there was a history of leaders."""
 
 _SECRETS: Final = "CREATE TABLE IF NOT EXISTS secrets (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID"
 """Also added to a file of format 1 that was made before a cluster had a secret."""
@@ -146,6 +155,7 @@ class EmbeddedRegistry(Registry):
     """The registry in an SQLite file. Each broker process makes its own object with the path of the same file."""
 
     max_changes_per_write = 100_000
+    max_leader_changes = 10_000
 
     def __init__(
         self,
@@ -187,8 +197,10 @@ class EmbeddedRegistry(Registry):
                     db.execute("DROP TABLE brokers")
                     db.execute(_BROKERS)
                 self._add_unsettled()
+                db.execute(_LEADER_CHANGES)
                 return
             db.execute(_DIRECTORIES)
+            db.execute(_LEADER_CHANGES)
             self._prepare_secret()
             db.execute(_BROKERS)
             for statement in _SCHEMA.split(";"):
@@ -462,7 +474,9 @@ class EmbeddedRegistry(Registry):
         ).fetchone()
         return row is not None and self._is_running(row[0])
 
-    def write(self, changes: Sequence[Change], *, controller_epoch: int) -> bool:
+    def write(
+        self, changes: Sequence[Change], *, controller_epoch: int, leader_changes: Sequence[LeaderChange] = ()
+    ) -> bool:
         assert len(changes) <= self.max_changes_per_write, len(changes)
         touched: list[tuple[_Kind, str]] = []
         grows = any(isinstance(change, CreateTopic | AddPartitions) for change in changes)
@@ -475,10 +489,28 @@ class EmbeddedRegistry(Registry):
                     if isinstance(change, CreateTopic | DeleteTopic):
                         touched.append(("topic_config", change.name))
                 self._record(touched)
+                if leader_changes:
+                    self._add_leader_changes(leader_changes[-self.max_leader_changes :])
         except _Refused:
             return False
         self._hint()
         return True
+
+    def _add_leader_changes(self, rows: Sequence[LeaderChange]) -> None:
+        self._db.executemany("INSERT INTO leader_changes VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        self._db.execute(
+            "DELETE FROM leader_changes WHERE id <= (SELECT max(id) FROM leader_changes) - ?",
+            (self.max_leader_changes,),
+        )
+
+    def leader_changes(self, limit: int) -> list[LeaderChange]:
+        with self._db.reading():
+            rows = self._db.execute(
+                "SELECT time_ms, topic, number, from_leader, to_leader, leader_epoch, reason, took_ms "
+                "FROM leader_changes ORDER BY id DESC LIMIT ?",
+                (max(limit, 0),),
+            ).fetchall()
+        return [LeaderChange(*row) for row in reversed(rows)]
 
     def _apply(self, change: Change) -> tuple[_Kind, str]:
         match change:

@@ -26,6 +26,7 @@ __all__ = [
     "CreateTopic",
     "DeleteTopic",
     "Founding",
+    "LeaderChange",
     "ProducerIdBlock",
     "Registry",
     "RegistryUnavailable",
@@ -124,6 +125,20 @@ Change: TypeAlias = (
 )
 
 
+class LeaderChange(NamedTuple):
+    """One row of the history of leaders; a leader is -1 if there is none."""
+
+    time_ms: int
+    topic: str
+    partition: int
+    from_leader: BrokerId
+    to_leader: BrokerId
+    leader_epoch: int
+    reason: str
+    took_ms: int
+    """The time from the event, as the controller was told of it, to the write."""
+
+
 class Founding(NamedTuple):
     """The initial content of a registry that is made from existing logs (`broker/startup/adoption.py`), or anew after
     it was lost (`recovery.py`)."""
@@ -148,6 +163,8 @@ class Registry(ABC):
 
     max_changes_per_write: int
     """The largest batch for `write`. The caller splits a larger one if its parts are independent."""
+    max_leader_changes: int
+    """The number of rows of the history of leaders that are kept."""
 
     # -- what is there ----------------------------------------------------------------------------------------------
 
@@ -212,9 +229,15 @@ class Registry(ABC):
         already; None if another broker is, or without a session."""
 
     @abstractmethod
-    def write(self, changes: Sequence[Change], *, controller_epoch: int) -> bool:
-        """Writes all of these changes or none. Returns False if the epoch is not the current controller's, or if a
-        change is refused by the condition in its description."""
+    def write(
+        self, changes: Sequence[Change], *, controller_epoch: int, leader_changes: Sequence[LeaderChange] = ()
+    ) -> bool:
+        """Writes all of these changes or none, and with them rows of the history of leaders. Returns False if the epoch
+        is not the current controller's, or if a change is refused by the condition in its description."""
+
+    @abstractmethod
+    def leader_changes(self, limit: int) -> list[LeaderChange]:
+        """Returns the last rows of the history of leaders, oldest first."""
 
     # -- producer ids -----------------------------------------------------------------------------------------------
 

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+from barnabas.cli.cluster.leader_history import chosen_changes, history_text
 from barnabas.cli.cluster.replication import replication_counts
 from barnabas.cli.cluster.under_replicated import under_replicated_partitions, under_replicated_text
 from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
-from barnabas.cli.framework.output import show, table
-from barnabas.cli.framework.resources import plural
+from barnabas.cli.framework.output import CommandFailed, show, table
+from barnabas.cli.framework.resources import PARTITIONS, plural
 from barnabas.client.admin.cluster import ClusterDescription, FeatureLevels, Features
 from barnabas.connection.cluster import TopicView
 
@@ -75,6 +76,28 @@ def recover(
         "out_of_isr": [str(partition) for partition in done.out_of_isr],
     }
     show(report, json, lambda: _recovered(report))
+
+
+@app.command(example="barnabas cluster history\nbarnabas cluster history orders:0 --limit 1000 --json")
+def history(
+    topics: Annotated[
+        list[str] | None, Argument(PARTITIONS, "Only a topic, some of its partitions, or ^PATTERN.")
+    ] = None,
+    limit: Annotated[int, Option("-n", help="Only the last ones.", minimum=1)] = 50,
+    cluster: Cluster = DEFAULT_CLUSTER,
+    json: Json = False,
+) -> None:
+    """List why and when partitions got other leaders, and how long each election took, oldest first.
+
+    The time is from the event, as the controller was told of it, to the election. A leader may also stay in a new
+    leader epoch, as it does after a restart. Barnabas's brokers keep the last 10,000 changes.
+    """
+    with cluster.admin() as admin:
+        changes = admin.leader_changes()
+    if changes is None:
+        raise CommandFailed("these brokers keep no history of leaders; Barnabas's brokers do")
+    rows = chosen_changes(changes, topics or ())[-limit:]
+    show([row._asdict() for row in rows], json, lambda: history_text(rows))
 
 
 def _recovered(report: dict[str, Any]) -> str:

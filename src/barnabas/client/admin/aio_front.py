@@ -103,6 +103,7 @@ class Admin:
     list_offsets = _awaited(KafkaAdminClient.list_offsets)
 
     describe_cluster = _awaited(KafkaAdminClient.describe_cluster)
+    leader_changes = _awaited(KafkaAdminClient.leader_changes)
     describe_log_dirs = _awaited(KafkaAdminClient.describe_log_dirs)
     describe_features = _awaited(KafkaAdminClient.describe_features)
     describe_configs = _awaited(KafkaAdminClient.describe_configs)

@@ -11,6 +11,7 @@ from barnabas.client.admin.groups import MemberToRemove
 from barnabas.client.admin.topics import ISOLATIONS, TIMES, NewTopic
 from barnabas.client.arguments import (
     INT16_MAX,
+    INT32_MAX,
     INT64_MAX,
     Reader,
     by_partition,
@@ -161,6 +162,7 @@ READERS: Final[Mapping[str, Reader[Any]]] = {
     "isolation": _isolation,
     "keys": names,
     "kinds": names,
+    "limit": number(1, INT32_MAX),
     "members": each_once(several(_member, "members, such as [MemberToRemove(member_id=...)]")),
     "names": topic_names,
     "offsets": by_partition(offset, "100"),

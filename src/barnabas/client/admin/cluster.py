@@ -11,7 +11,15 @@ from barnabas.connection.retry import Answer
 from barnabas.errors import UnsupportedVersion
 from barnabas.types import BrokerId
 
-__all__ = ["ClusterDescription", "ClusterOperations", "FeatureLevels", "Features", "LogDir", "LogDirReplica"]
+__all__ = [
+    "ClusterDescription",
+    "ClusterOperations",
+    "FeatureLevels",
+    "Features",
+    "LeaderChange",
+    "LogDir",
+    "LogDirReplica",
+]
 
 
 class ClusterDescription(NamedTuple):
@@ -22,6 +30,22 @@ class ClusterDescription(NamedTuple):
     controller_id: BrokerId
     brokers: dict[int, Broker]
     fenced: frozenset[int] = frozenset()
+
+
+class LeaderChange(NamedTuple):
+    """A partition got another leader, or the same one in a new leader epoch; a leader is -1 if there is none.
+
+    `took_ms` is the time from the event, as the controller was told of it, to the election.
+    """
+
+    time_ms: int
+    topic: str
+    partition: int
+    from_leader: int
+    to_leader: int
+    leader_epoch: int
+    reason: str
+    took_ms: int
 
 
 class LogDirReplica(NamedTuple):
@@ -86,6 +110,15 @@ class ClusterOperations(AdminOperations):
         fenced = frozenset(b.broker_id for b in response.brokers if b.is_fenced)
         return ClusterDescription(response.cluster_id, response.controller_id, brokers, fenced)
 
+    async def leader_changes(self, limit: int = 10_000, *, timeout: float | None = None) -> list[LeaderChange] | None:
+        """Returns the last changes of partitions' leaders, oldest first. Barnabas's brokers keep ten thousand of them
+        and send these in a tagged field of their own; None from other brokers."""
+        from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
+
+        request = DescribeClusterRequest(leader_changes_max=limit)
+        response = await self._driver("leader_changes", timeout).send(request, ANY, lambda r: r.error_code)
+        return _leader_changes(response.leader_changes)
+
     async def describe_log_dirs(
         self,
         broker_ids: Iterable[int] | None = None,
@@ -126,6 +159,17 @@ class ClusterOperations(AdminOperations):
             {f.name: FeatureLevels(f.min_version_level, f.max_version_level) for f in response.finalized_features},
             {f.name: FeatureLevels(f.min_version, f.max_version) for f in response.supported_features},
         )
+
+
+def _leader_changes(text: str | None) -> list[LeaderChange] | None:
+    if text is None:
+        return None
+    import json
+
+    try:
+        return [LeaderChange(**{name: row[name] for name in LeaderChange._fields}) for row in json.loads(text)]
+    except (ValueError, TypeError, KeyError):
+        return None  # the tag means something else to this broker
 
 
 def _log_dir(node_id: int, result: Any) -> LogDir:

@@ -15,6 +15,7 @@ class DescribeClusterRequest(Request):
     include_cluster_authorized_operations: bool = field("bool", 0, 2, default=False)
     endpoint_type: int = field("int8", 1, 2, default=1)
     include_fenced_brokers: bool = field("bool", 2, 2, default=False)
+    leader_changes_max: int = field("int32", 0, 2, default=0, tag=10000)
 
 
 class DescribeClusterBroker(Message):
@@ -38,3 +39,4 @@ class DescribeClusterResponse(Response):
     controller_id: int = field("int32", 0, 2, default=-1)
     brokers: Sequence[DescribeClusterBroker] = field(DescribeClusterBroker, 0, 2, default=(), array=True)
     cluster_authorized_operations: int = field("int32", 0, 2, default=-2147483648)
+    leader_changes: str | None = field("string", 0, 2, default=None, nullable_from=0, tag=10000)

@@ -50,3 +50,10 @@ def test_fenced_brokers_are_shown_to_those_who_ask() -> None:
     shown = ask(broker, DescribeClusterRequest(include_fenced_brokers=True), 2)
     assert [(b.broker_id, b.is_fenced) for b in shown.brokers] == [(1, False), (2, True)]
     assert shown.controller_id == 2
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CLUSTER))
+def test_the_history_of_leaders_is_for_those_who_ask(broker: Broker, version: int) -> None:
+    assert ask(broker, DescribeClusterRequest(), version).leader_changes is None
+    asked = ask(broker, DescribeClusterRequest(leader_changes_max=5), version)
+    assert (asked.error_code, asked.leader_changes, len(asked.brokers)) == (0, "[]", 1)

@@ -2,12 +2,18 @@
 
 Where we differ: `controller_id` is the active controller, not any broker that would forward a request. There are no
 separate controllers, so asking for their endpoints is answered with MISMATCHED_ENDPOINT_TYPE, as by every Kafka broker.
+
+A tagged field that Kafka does not have tells our own clients, which ask for it, the last changes of leaders.
 """
+
+import json
+from collections.abc import Coroutine
+from typing import Any
 
 from barnabas.broker.handlers.topics.metadata import CLUSTER_OPERATIONS, NOT_ASKED
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
-from barnabas.errors import InvalidRequest, MismatchedEndpointType, UnsupportedEndpointType
+from barnabas.errors import InvalidRequest, KafkaError, MismatchedEndpointType, UnsupportedEndpointType
 from barnabas.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -19,9 +25,33 @@ CONTROLLERS = 2
 FIRST_VERSION_WITH_TYPES = 1
 
 
-def handle(broker: BrokerServices, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+def handle(
+    broker: BrokerServices, request: DescribeClusterRequest, context: RequestContext
+) -> DescribeClusterResponse | Coroutine[Any, Any, DescribeClusterResponse]:
     if request.endpoint_type != BROKERS:
         return _wrong_type(request.endpoint_type, context.api_version)
+    if request.leader_changes_max > 0:
+        return _with_leader_changes(broker, request, context)
+    return _describe(broker, request, context)
+
+
+async def _with_leader_changes(
+    broker: BrokerServices, request: DescribeClusterRequest, context: RequestContext
+) -> DescribeClusterResponse:
+    try:
+        changes = await broker.controller.call(
+            lambda controller: controller.leader_changes(request.leader_changes_max), until_known=False
+        )
+    except KafkaError as error:
+        return DescribeClusterResponse(error_code=error.code, error_message=error.message)
+    response = _describe(broker, request, context)
+    response.leader_changes = json.dumps([change._asdict() for change in changes])
+    return response
+
+
+def _describe(
+    broker: BrokerServices, request: DescribeClusterRequest, context: RequestContext
+) -> DescribeClusterResponse:
     image = broker.image
     fenced = {node_id for node_id, known in image.brokers.items() if known.fenced}
     brokers = [
