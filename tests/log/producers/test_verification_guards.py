@@ -1,8 +1,14 @@
 """Guards of transactions that are being asked for: which one goes when there are too many, or when time has passed."""
 
+from contextlib import nullcontext
+
 import pytest
 
+from barnabas.errors import ConcurrentTransactions, KafkaError, OutOfOrderSequenceNumber
 from barnabas.log.producers.verification_guards import Sender, VerificationGuard, VerificationGuards
+from barnabas.records.batch import read_header
+from barnabas.records.builder import build_batch
+from barnabas.records.record import Record
 
 
 def begin(guards: VerificationGuards, producer_id: int, now_ms: int = 0, sequence: int = 0) -> VerificationGuard:
@@ -72,3 +78,27 @@ def test_the_guard_of_the_next_transaction_outlives_the_marker_of_the_last_one(
     guards.end_before(7, marker_epoch)
     guards.end_before(8, marker_epoch)
     assert guards.holds(7, guard) is stays
+
+
+@pytest.mark.parametrize(
+    ("seen", "sequence", "error"),
+    [
+        ([0, 64], 64, ConcurrentTransactions),
+        ([64, 0], 64, ConcurrentTransactions),
+        ([64], 64, OutOfOrderSequenceNumber),
+        ([0], 0, None),
+        ([0, 64], 0, None),
+    ],
+    ids=["refused before", "came before", "lost before", "first", "first again"],
+)
+def test_a_batch_waits_for_the_one_before_that_was_refused(
+    seen: list[int], sequence: int, error: type[KafkaError] | None
+) -> None:
+    guards = VerificationGuards()
+    for each in seen:
+        guard = guards.begin(Sender(1, 5, each), starts_at_zero=True, now_ms=0)
+    batch = read_header(
+        build_batch([Record(0, 1, None, b"x")], producer_id=1, producer_epoch=5, base_sequence=sequence)
+    )
+    with nullcontext() if error is None else pytest.raises(error):
+        guard.check_sequence(batch, known=False)

@@ -15,7 +15,7 @@ Where we differ from Kafka: there the marker removes this guard, too, and the pr
 
 from typing import Final, NamedTuple
 
-from barnabas.errors import OutOfOrderSequenceNumber
+from barnabas.errors import ConcurrentTransactions, OutOfOrderSequenceNumber
 from barnabas.records.batch import BatchHeader
 from barnabas.types import NO_SEQUENCE, ProducerId
 
@@ -63,8 +63,17 @@ class VerificationGuard:
             self.lowest_sequence = sequence
 
     def check_sequence(self, header: BatchHeader, *, known: bool) -> None:
-        """Raises OutOfOrderSequenceNumber. `known` says that the log has a batch of the producer."""
+        """Raises OutOfOrderSequenceNumber. `known` says that the log has a batch of the producer.
+
+        A batch whose predecessor the log has just refused raises ConcurrentTransactions: producers send both again, in
+        their order. Kafka raises OutOfOrderSequenceNumber, too, which franz-go takes for a loss of data.
+        """
         sequence = header.base_sequence
+        if self.starts_at_zero and sequence > self.lowest_sequence:
+            raise ConcurrentTransactions(
+                f"the batch of producer {header.producer_id} with the sequence {self.lowest_sequence} has to come "
+                f"before that with {sequence}"
+            )
         if sequence and self.starts_at_zero and not known:
             raise OutOfOrderSequenceNumber(
                 f"Producer {header.producer_id} has written nothing here yet: its first sequence is {sequence}, not 0"
