@@ -1,12 +1,15 @@
 """Stories about proposals of leaders: which in-sync replicas the controller accepts, and why it refuses others."""
 
+from uuid import UUID
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.controller.isr_control import IsrRequest, alter_partitions
-from barnabas.errors import InvalidRequest, InvalidUpdateVersion, KafkaError
-from barnabas.metadata.image import MetadataImage, PartitionImage
+from barnabas.config.log_config import LogConfig
+from barnabas.controller.isr_control import GivenUpReplica, IsrRequest, alter_partitions, give_up_replicas
+from barnabas.errors import InvalidRequest, InvalidUpdateVersion, KafkaError, StaleBrokerEpoch
+from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from barnabas.registry.registry import SetPartition
 from barnabas.replication.replica import NO_BROKER_EPOCH, BrokerState
 from barnabas.types import BrokerId, LeaderEpoch
@@ -155,3 +158,45 @@ def test_what_is_accepted_keeps_the_leader_and_moves_the_partition_epoch(
     assert change.expected_partition_epoch == before.partition_epoch
     assert before.leader in result.isr
     assert set(result.isr) <= set(before.replicas)
+
+
+TOPIC_ID, OTHER_ID = UUID(int=1), UUID(int=2)
+
+
+def given_up(isr: tuple[int, ...], broker_id: int, *, leader: int = 1, epoch: int = 4) -> list[SetPartition]:
+    """What follows when a broker gives up its replica of a partition in leader epoch 4."""
+    partition = PartitionImage(leader, 4, (1, 2, 3), isr, 7)
+    image = MetadataImage(
+        brokers={node_id: BrokerImage(node_id, 10 + node_id, ()) for node_id in (1, 2, 3)},
+        topics={"t": TopicImage("t", TOPIC_ID, (partition,))},
+    )
+    replicas = [GivenUpReplica(TOPIC_ID, 0, epoch)] * 2 + [
+        GivenUpReplica(TOPIC_ID, 9, 4),
+        GivenUpReplica(OTHER_ID, 0, 4),
+    ]
+    return give_up_replicas(image, broker_id, 10 + broker_id, replicas, lambda _: LogConfig(min_insync_replicas=1))
+
+
+def test_a_leader_that_gives_up_is_followed_by_a_member_of_the_isr() -> None:
+    (change,) = given_up((1, 2, 3), 1)
+    assert (change.partition.leader, change.partition.isr, change.partition.leader_epoch) == (2, (2, 3), 5)
+    assert change.expected_partition_epoch == 7
+
+
+def test_a_follower_that_gives_up_leaves_the_isr() -> None:
+    (change,) = given_up((1, 2, 3), 2)
+    assert (change.partition.leader, change.partition.isr, change.partition.leader_epoch) == (1, (1, 3), 4)
+
+
+@pytest.mark.parametrize(
+    ("isr", "broker_id", "epoch"),
+    [((1,), 1, 4), ((1, 3), 2, 4), ((1, 2, 3), 1, 3), ((1, 2, 3), 1, 5)],
+    ids=["the last member", "no member", "an older epoch", "a newer epoch"],
+)
+def test_others_stay_as_they_are(isr: tuple[int, ...], broker_id: int, epoch: int) -> None:
+    assert given_up(isr, broker_id, epoch=epoch) == []
+
+
+def test_a_broker_that_has_registered_again_cannot_give_up() -> None:
+    with pytest.raises(StaleBrokerEpoch):
+        give_up_replicas(MetadataImage(), BrokerId(1), 5, [], lambda _: LogConfig())

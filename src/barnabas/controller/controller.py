@@ -17,7 +17,7 @@ from barnabas.config.broker import BrokerConfig
 from barnabas.config.endpoints import Endpoint
 from barnabas.config.log_config import LogConfig
 from barnabas.controller import configuration_control, isr_control, reassignment_control, replication_control
-from barnabas.controller.isr_control import IsrRequest
+from barnabas.controller.isr_control import GivenUpReplica, IsrRequest
 from barnabas.controller.leader_history import Cause, leader_changes
 from barnabas.controller.placement import Randomness
 from barnabas.controller.reassignment_control import Reassignment
@@ -266,6 +266,16 @@ class Controller:
             lambda: isr_control.alter_partitions(self._image, broker_id, broker_epoch, requests, self._log_config_of),
             reason="reassigned",
         )
+
+    def give_up_replicas(self, broker_id: BrokerId, broker_epoch: int, replicas: Sequence[GivenUpReplica]) -> None:
+        """Takes a broker out of the ISRs of replicas that it cannot write. Raises StaleBrokerEpoch."""
+
+        def decide() -> tuple[list[Change], None]:
+            return isr_control.give_up_replicas(
+                self._image, broker_id, broker_epoch, replicas, self._log_config_of
+            ), None
+
+        self._change(decide, reason=f"the disk of broker {broker_id} refuses records")
 
     def set_peer_endpoint(self, endpoint: Endpoint) -> None:
         """Registers the address of this broker for others. May raise RegistryUnavailable."""

@@ -27,7 +27,7 @@ from barnabas.registry.registry import Change
 from barnabas.replication.replica import NO_BROKER_EPOCH, BrokerState
 from barnabas.types import BrokerId, LeaderEpoch
 
-__all__ = ["IsrChanges", "IsrRequest", "alter_partitions"]
+__all__ = ["GivenUpReplica", "IsrChanges", "IsrRequest", "alter_partitions", "give_up_replicas"]
 
 
 class IsrRequest(NamedTuple):
@@ -38,6 +38,14 @@ class IsrRequest(NamedTuple):
     leader_epoch: LeaderEpoch
     partition_epoch: int
     new_isr: tuple[BrokerState, ...]
+
+
+class GivenUpReplica(NamedTuple):
+    """A replica that its broker cannot write, in the leader epoch that the broker knows."""
+
+    topic_id: UUID
+    partition_index: int
+    leader_epoch: LeaderEpoch
 
 
 class IsrChanges(NamedTuple):
@@ -61,10 +69,7 @@ def alter_partitions(
     An accepted change may complete a reassignment. If that takes the leadership away or begins a new leader epoch, the
     result is NewLeaderElected, and the leader learns the rest from the metadata.
     """
-    broker = image.brokers.get(broker_id)
-    if broker is None or broker.epoch != broker_epoch:
-        known = "it is not registered" if broker is None else f"its epoch is {broker.epoch}"
-        raise StaleBrokerEpoch(f"broker {broker_id} has sent the broker epoch {broker_epoch}, but {known}")
+    _check_broker(image, broker_id, broker_epoch)
     changes: list[Change] = []
     results: list[tuple[IsrRequest, PartitionImage | KafkaError]] = []
     decided: set[tuple[UUID, int]] = set()
@@ -90,6 +95,38 @@ def alter_partitions(
         else:
             results.append((request, altered))
     return IsrChanges(changes, results)
+
+
+def give_up_replicas(
+    image: MetadataImage,
+    broker_id: BrokerId,
+    broker_epoch: int,
+    replicas: Sequence[GivenUpReplica],
+    log_config_of: LogConfigOf,
+) -> list[Change]:
+    """Takes the broker out of the ISRs of replicas that it cannot write, where others are left: one of these leads
+    then. Replicas in another leader epoch are left out. Raises StaleBrokerEpoch."""
+    _check_broker(image, broker_id, broker_epoch)
+    decide = PartitionChanges(image, log_config_of)
+    changes: list[Change] = []
+    for topic_id, index, leader_epoch in dict.fromkeys(replicas):
+        topic = image.topic_by_id(topic_id)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            continue
+        partition = topic.partitions[index]
+        others = [member for member in partition.isr if member != broker_id]
+        if partition.leader_epoch == leader_epoch and others and len(others) < len(partition.isr):
+            change = decide.change(topic, index, isr=others)
+            if change is not None:
+                changes.append(change)
+    return changes
+
+
+def _check_broker(image: MetadataImage, broker_id: BrokerId, broker_epoch: int) -> None:
+    broker = image.brokers.get(broker_id)
+    if broker is None or broker.epoch != broker_epoch:
+        known = "it is not registered" if broker is None else f"its epoch is {broker.epoch}"
+        raise StaleBrokerEpoch(f"broker {broker_id} has sent the broker epoch {broker_epoch}, but {known}")
 
 
 def _find(image: MetadataImage, request: IsrRequest) -> tuple[TopicImage, PartitionImage]:

@@ -79,6 +79,7 @@ class ApiKey(IntEnum):
     PEER_HELLO = 20000
     PUSH_METADATA = 20001
     CREATE_MISSING_TOPICS = 20002
+    GIVE_UP_REPLICAS = 20003
 
 
 class VersionRange(NamedTuple):
@@ -141,6 +142,7 @@ SERVED_TO_BROKERS: Final[dict[int, VersionRange]] = {
     ApiKey.PEER_HELLO: VersionRange(0, 0),
     ApiKey.PUSH_METADATA: VersionRange(0, 0),
     ApiKey.CREATE_MISSING_TOPICS: VersionRange(0, 0),
+    ApiKey.GIVE_UP_REPLICAS: VersionRange(0, 0),
 }
 """The APIs on the listener for brokers."""
 for _key in (ApiKey.METADATA, ApiKey.DESCRIBE_CLUSTER, ApiKey.FIND_COORDINATOR):
@@ -161,6 +163,7 @@ _PRIVATE: Final[dict[int, tuple[str, str, str]]] = {
     ApiKey.CREATE_MISSING_TOPICS: (
         *(f"{_PEER_MESSAGES}.create_missing_topics", "CreateMissingTopicsRequest", "CreateMissingTopicsResponse"),
     ),
+    ApiKey.GIVE_UP_REPLICAS: (f"{_PEER_MESSAGES}.give_up_replicas", "GiveUpReplicasRequest", "GiveUpReplicasResponse"),
 }
 """Our own APIs: module, request class, response class."""
 

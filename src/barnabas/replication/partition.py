@@ -70,6 +70,7 @@ class Partition:
         "_lag_time_max_s",
         "_leader_state",
         "_min_in_sync_replicas",
+        "_storage_failed",
         "append_policy",
         "epoch_start_offset",
         "flush_error",
@@ -95,9 +96,11 @@ class Partition:
         broker_epochs: BrokerEpochs = lambda _: None,
         replica_lag_time_max_ms: int = 30_000,
         flush_behind: Callable[["Partition"], None] | None = None,
+        storage_failed: Callable[["Partition"], None] | None = None,
     ) -> None:
         """`broker_epochs` knows the live brokers. `flush_behind` is given with durability=fsync: it is called after
-        each append, and calls `flushed` when the records are on the disk."""
+        each append, and calls `flushed` when the records are on the disk. `storage_failed` is called when the disk
+        refuses records."""
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
@@ -123,6 +126,7 @@ class Partition:
         self._commits_alone = False
         """Whether this leader is the only member of the ISR: otherwise no append can move the high watermark."""
         self._flush_behind = flush_behind
+        self._storage_failed = storage_failed
         self.flush_error: KafkaStorageError | None = None
         """The error because of which the last append cannot be committed (durability=fsync)."""
 
@@ -207,9 +211,13 @@ class Partition:
                 f"min.insync.replicas asks for {self._min_in_sync_replicas}"
             )
         log = self.log
-        info = log.append_as_leader(
-            batch, self.leader_epoch, origin=origin, guard=guard, transaction_version=transaction_version
-        )
+        try:
+            info = log.append_as_leader(
+                batch, self.leader_epoch, origin=origin, guard=guard, transaction_version=transaction_version
+            )
+        except KafkaStorageError:
+            self._report_storage_failure()
+            raise
         if self._flush_behind is not None:
             self.flush_error = None
             self._flush_behind(self)
@@ -222,6 +230,10 @@ class Partition:
         if self.watchers:
             self._wake()
         return info
+
+    def _report_storage_failure(self) -> None:
+        if self._storage_failed is not None:
+            self._storage_failed(self)
 
     def _advance_high_watermark(self, now: float) -> bool:
         """Moves the leader's high watermark to the offset below which every replica that counts has all records."""
@@ -248,6 +260,7 @@ class Partition:
     def flush_failed(self, error: KafkaStorageError) -> None:
         """Fails the operations that wait for the last append, because the disk has not taken it."""
         self.flush_error = error
+        self._report_storage_failure()
         self._wake()
 
     def is_committed(self, last_offset: Offset) -> bool:
@@ -433,7 +446,11 @@ class Partition:
             return None
         log = self.log
         before = log.high_watermark, log.log_start_offset
-        info = follower.append_batches(log, records, fetch.leader_epoch)
+        try:
+            info = follower.append_batches(log, records, fetch.leader_epoch)
+        except KafkaStorageError:
+            self._report_storage_failure()
+            raise
         log.update_high_watermark(high_watermark)
         log.advance_log_start(min(log_start_offset, log.log_end_offset))
         self._log_changed(

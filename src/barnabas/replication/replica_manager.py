@@ -44,6 +44,8 @@ class ReplicaManager:
         """Called with each partition that this broker leads now, or leads in a new leader epoch."""
         self.on_resignation: list[Callable[[TopicPartition], None]] = []
         """Called with each partition that this broker no longer leads."""
+        self.on_storage_failure: list[Callable[[TopicPartition], None]] = []
+        """Called with each replica that the disk refuses to open or to extend."""
 
     # --- finding ----------------------------------------------------------------------------------------------------
 
@@ -132,6 +134,7 @@ class ReplicaManager:
                 except KafkaStorageError as error:
                     self._log.error("%s", error)
                     self._refused.add(topic.name)
+                    self._report_storage_failure(TopicPartition(topic.name, index))
                     continue
             led, epoch = partition.is_leader, partition.leader_epoch
             partition.become(
@@ -179,11 +182,16 @@ class ReplicaManager:
             broker_epochs=self._broker_epoch,
             replica_lag_time_max_ms=self._replica_lag_time_max_ms,
             flush_behind=self._flush_behind,
+            storage_failed=lambda failed: self._report_storage_failure(failed.topic_partition),
         )
         if log.config is not config:
             partition.set_config(config)
         self._partitions[topic_partition] = partition
         return partition
+
+    def _report_storage_failure(self, topic_partition: TopicPartition) -> None:
+        for callback in self.on_storage_failure:
+            callback(topic_partition)
 
     def _broker_epoch(self, broker_id: BrokerId) -> int | None:
         """Returns the epoch of a broker's registration; None if it is fenced or not registered."""

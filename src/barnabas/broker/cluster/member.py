@@ -17,6 +17,7 @@ from barnabas.broker.cluster.metadata_copy import MetadataCopier
 from barnabas.broker.cluster.metadata_messages import update_of
 from barnabas.broker.cluster.pause_detector import PauseDetector
 from barnabas.broker.cluster.replica_fetcher_manager import ReplicaFetcherManager
+from barnabas.broker.cluster.storage_failures import StorageFailures
 from barnabas.broker.peers.forwarding import Forwarder
 from barnabas.broker.peers.identity import PeerIdentity
 from barnabas.broker.peers.inter_broker_listener import InterBrokerListener
@@ -143,6 +144,7 @@ class ClusterMember:
         self._receiver = UpdateReceiver(self._broker.image)
         self._live = {node_id for node_id, each in self._broker.image.brokers.items() if not each.fenced}
         self._fetchers = ReplicaFetcherManager(self._broker)
+        StorageFailures(self._broker, self.peers)
         self._copier.image_changed()
         self._controller_changed()
         self._note_if_joined()  # the only broker of its cluster is taken in while it starts

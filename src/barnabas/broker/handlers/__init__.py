@@ -16,7 +16,7 @@ _FOLDERS: Final = {
     "write_txn_markers describe_transactions list_transactions describe_producers",
     "cluster": "api_versions describe_cluster describe_log_dirs",
     "peers": "sasl_handshake sasl_authenticate peer_hello envelope alter_partition broker_heartbeat push_metadata "
-    "create_missing_topics",
+    "create_missing_topics give_up_replicas",
     "configs": "describe_configs alter_configs incremental_alter_configs list_config_resources",
 }
 HANDLER_MODULES: Final = {

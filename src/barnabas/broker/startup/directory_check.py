@@ -75,7 +75,8 @@ def copied_by_others(
         return False
     for topic in image.topics.values():
         for partition in topic.partitions:
-            if node_id in partition.replicas and set(partition.isr) <= {node_id}:
+            eligible = {*partition.isr, *partition.elr} or {*partition.last_known_elr}
+            if node_id in partition.replicas and eligible <= {node_id}:
                 return False
     _log.warning("%s is missing: this broker copies its replicas from the others", ", ".join(missing))
     return True

@@ -1,0 +1,69 @@
+"""Tells the controller which replicas this broker cannot write, so that another broker leads and nobody waits for it.
+
+A full disk refuses appends while the log stays readable; a log that has failed waits for a restart. In both cases the
+broker leaves the ISR, and the leader's role, of partitions that have another in-sync replica.
+"""
+
+from typing import Final
+
+from barnabas.broker.peers.peer_connections import PeerConnections, Role
+from barnabas.broker.requests.late_responses import run_handler
+from barnabas.broker.services import BrokerServices
+from barnabas.controller.isr_control import GivenUpReplica
+from barnabas.errors import BarnabasError
+from barnabas.protocol.peer_messages.give_up_replicas import GivenUpReplica as ReplicaData
+from barnabas.protocol.peer_messages.give_up_replicas import GiveUpReplicasRequest
+from barnabas.types import TopicPartition
+
+__all__ = ["StorageFailures"]
+
+AGAIN_S: Final = 1.0
+"""A replica that fails all the time is told no more often."""
+
+
+class StorageFailures:
+    """Used on the event loop's thread."""
+
+    def __init__(self, broker: BrokerServices, peers: PeerConnections) -> None:
+        self._broker = broker
+        self._peers = peers
+        self._failed: dict[TopicPartition, None] = {}
+        self._told: dict[TopicPartition, float] = {}
+        broker.replica_manager.on_storage_failure.append(self.failed)
+
+    def failed(self, topic_partition: TopicPartition) -> None:
+        """Called when the disk refuses to open or to extend a log."""
+        now = self._broker.loop.time()
+        if now - self._told.get(topic_partition, -AGAIN_S) < AGAIN_S:
+            return
+        self._told[topic_partition] = now
+        if not self._failed:
+            self._broker.loop.call_soon(lambda: run_handler(self._broker.loop, self._tell()))
+        self._failed[topic_partition] = None
+
+    async def _tell(self) -> None:
+        failed, self._failed = self._failed, {}
+        broker, image = self._broker, self._broker.image
+        registered = image.brokers.get(broker.node_id)
+        replicas = []
+        for name, index in failed:
+            partition = image.partition(name, index)
+            if partition is not None and broker.node_id in partition.isr and len(partition.isr) > 1:
+                replicas.append(GivenUpReplica(image.topics[name].topic_id, index, partition.leader_epoch))
+        if registered is None or not replicas or image.controller_id < 0:
+            return
+        node_id, epoch = broker.node_id, registered.epoch
+        try:
+            if image.controller_id == node_id:
+                await broker.controller.call(
+                    lambda controller: controller.give_up_replicas(node_id, epoch, replicas), until_known=False
+                )
+                return
+            data = [
+                ReplicaData(topic_id=each.topic_id, partition=each.partition_index, leader_epoch=each.leader_epoch)
+                for each in replicas
+            ]
+            request = GiveUpReplicasRequest(broker_id=node_id, broker_epoch=epoch, replicas=data)
+            await self._peers.send(image.controller_id, request, role=Role.CONTROL)
+        except BarnabasError as error:  # the next append that fails tries again
+            broker.log.info("the controller has not heard of replicas that cannot be written: %s", error)

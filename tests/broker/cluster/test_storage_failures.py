@@ -1,0 +1,72 @@
+"""A broker whose disk refuses records hands its partitions over: producers go on within moments."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from barnabas import Producer
+from barnabas.testing import Cluster
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=3) as cluster:
+        cluster.create_topic("t", replication_factor=3)
+        cluster.wait_in_sync()
+        yield cluster
+
+
+@pytest.mark.parametrize("fault", ["full", "fail"])
+def test_a_leader_that_cannot_write_is_followed_by_another(cluster: Cluster, fault: str) -> None:
+    leader = cluster.leader("t")
+    with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        producer.send("t", b"before").result(30)
+        getattr(cluster.disk(leader), fault)()
+        producer.send("t", b"while").result(30)
+        assert cluster.leader("t") != leader
+        assert leader not in cluster.in_sync_replicas("t")
+        producer.send("t", b"after").result(30)
+    assert [record.value for record in cluster.broker(cluster.leader("t")).records("t")] == [
+        b"before",
+        b"while",
+        b"after",
+    ]
+
+
+def test_a_follower_that_cannot_write_holds_up_nobody(cluster: Cluster) -> None:
+    follower = next(node_id for node_id in (1, 2, 3) if node_id != cluster.leader("t"))
+    with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        cluster.disk(follower).full()
+        producer.send("t", b"while").result(10)  # replica.lag.time.max.ms is 30 seconds
+        assert follower not in cluster.in_sync_replicas("t")
+        cluster.disk(follower).heal()
+    cluster.wait_in_sync()
+
+
+def test_a_full_disk_that_has_room_again_is_in_sync_again(cluster: Cluster) -> None:
+    leader = cluster.leader("t")
+    with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer, cluster.disk(leader).full():
+        producer.send("t", b"while").result(30)
+    cluster.wait_in_sync()
+    assert cluster.in_sync_replicas("t") == {1, 2, 3}
+
+
+def test_the_last_replica_keeps_its_role(cluster: Cluster) -> None:
+    leader = cluster.leader("t")
+    for node_id in {1, 2, 3} - {leader}:
+        cluster.kill(node_id)
+    cluster.wait_for(lambda: cluster.in_sync_replicas("t") == {leader}, what="the ISR has one member")
+    with (
+        Producer(
+            bootstrap_servers=cluster.bootstrap_servers,
+            acks=1,
+            linger_ms=0,
+            request_timeout_ms=2000,
+            delivery_timeout_ms=3000,
+        ) as producer,
+        cluster.disk(leader).full(),
+    ):
+        handle = producer.send("t", b"x")
+        with pytest.raises(Exception, match="KAFKA_STORAGE_ERROR"):
+            handle.result(30)
+    assert cluster.leader("t") == leader
