@@ -323,6 +323,29 @@ def test_no_replica_is_eligible_any_more_when_the_leader_may_commit_alone(cluste
     assert len(heard) == 2, "the setting and what follows from it are one write"
 
 
+def test_preferred_leaders_lead_again_a_thousand_at_a_time(cluster: Cluster) -> None:
+    one = cluster.broker(1)
+    cluster.broker(2)
+    take_in(one, 2)
+    one.create_topics([TopicRequest("a", assignments=[(number, [2, 1]) for number in range(1001)])])
+    fence(one, 2)
+    take_in(one, 2)
+    before = one.image
+    one.balance_leaders()
+    assert one.image is before, "the preferred leaders are not in sync"
+    topic_id = one.image.topics["a"].topic_id
+    isr = (BrokerState(BrokerId(1), -1), BrokerState(BrokerId(2), -1))
+    partitions = one.image.topics["a"].partitions
+    requests = [
+        IsrRequest(topic_id, number, partition.leader_epoch, partition.partition_epoch, isr)
+        for number, partition in enumerate(partitions)
+    ]
+    one.alter_partitions(BrokerId(1), one.image.brokers[1].epoch, requests)
+    for left in (1, 0, 0):
+        one.balance_leaders()
+        assert sum(leader == 1 for leader, _ in leaders(one)) == left
+
+
 def test_a_dead_broker_is_fenced(cluster: Cluster) -> None:
     one = cluster.broker(1)
     cluster.broker(2)

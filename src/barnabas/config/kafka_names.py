@@ -118,8 +118,7 @@ _BY_SUBJECT: Final[dict[str, str]] = {
         follower.replication.throttled.rate leader.replication.throttled.rate
         replica.alter.log.dirs.io.max.bytes.per.second request.timeout.ms
         alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
-        auto.leader.rebalance.enable controlled.shutdown.enable cordoned.log.dirs
-        leader.imbalance.check.interval.seconds log.dir.failure.timeout.ms quota.window.num
+        controlled.shutdown.enable cordoned.log.dirs log.dir.failure.timeout.ms quota.window.num
         quota.window.size.seconds
         replica.socket.receive.buffer.bytes replica.socket.timeout.ms replication.quota.window.num
         replication.quota.window.size.seconds socket.connection.setup.timeout.max.ms

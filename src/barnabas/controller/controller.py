@@ -392,17 +392,14 @@ class Controller:
         )
 
     def balance_leaders(self) -> None:
-        """Lets preferred leaders lead again where they are in sync, as the controller of several brokers. Does nothing
-        if the registry does not respond: the next call tries again."""
-        if self._controller_epoch is None or len(self._image.brokers) == 1:
-            return
-        changes = replication_control.preferred_leaders(self._image, self._log_config_of)
-        if changes:
-            self._log.info("%d partitions get their preferred leaders back", len(changes))
-            try:
-                self._persist(changes)
-            except RegistryUnavailable as error:
-                self._log.warning("the leaders cannot be balanced: %s", error)
+        """Lets preferred leaders that are in sync lead again."""
+
+        def decide() -> tuple[list[Change], int]:
+            changes = replication_control.preferred_leaders(self._image, self._log_config_of)
+            return changes, len(changes)
+
+        if moved := self._change(decide):
+            self._log.info("%d preferred leaders lead again", moved)
 
     def move_leader(self, topic: str, partition: int, leader: BrokerId) -> None:
         """Has another in-sync replica lead a partition. Raises UnknownTopicOrPartition,

@@ -92,6 +92,10 @@ class ControllerDuties:
         for suspected in self._heartbeats.suspected(others, now):
             run_handler(broker.loop, self._fence(suspected.node_id, suspected.epoch, reason))
 
+    def balance_leaders(self) -> None:
+        """Lets preferred leaders lead again. Called every leader.imbalance.check.interval.seconds."""
+        run_handler(self._broker.loop, self._try(Controller.balance_leaders))
+
     async def _fence(self, node_id: BrokerId, epoch: int, reason: str) -> None:
         await self._try(lambda controller: controller.fence(node_id, epoch, reason))
 

@@ -155,6 +155,9 @@ class ClusterMember:
         self._every(min(CONTROLLER_CHECK_S, session_s / 4), "sessions", self._check_sessions)
         lag_s = self._broker.config.replica_lag_time_max_ms / 1000
         self._every(lag_s / 2, "in-sync replicas", self._propose_isr_changes)
+        config = self._broker.config
+        if config.auto_leader_rebalance_enable:
+            self._every(config.leader_imbalance_check_interval_seconds, "leader balance", self._balance_leaders)
         self._beat()
 
     def joined(self) -> "asyncio.Future[None]":
@@ -390,6 +393,10 @@ class ClusterMember:
     def _check_sessions(self) -> None:
         if self.duties is not None:
             self.duties.check_sessions()
+
+    def _balance_leaders(self) -> None:
+        if self.duties is not None:
+            self.duties.balance_leaders()
 
     def _propose_isr_changes(self) -> None:
         for change in self._broker.replica_manager.isr_changes(self._broker.clock.monotonic()):
