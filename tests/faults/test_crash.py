@@ -46,4 +46,4 @@ def test_members_come_and_go_and_none_is_stuck() -> None:
 
 
 def test_the_clients_of_a_cluster_see_no_anomaly_while_its_brokers_are_killed() -> None:
-    run("cluster", "--rounds", "1", "--seconds", "8", "--seed", "20", "--brokers", "1")
+    run("cluster", "--rounds", "1", "--seconds", "15", "--seed", "20", "--deeds", "kill,terminate,freeze,wipe")
