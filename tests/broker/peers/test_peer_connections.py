@@ -226,6 +226,32 @@ def test_the_wrong_secret(peer: Peer, caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
+def test_a_peer_that_ends_during_the_authentication_is_not_called_useless(
+    peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        size = await reader.readexactly(4)
+        writer.write(size + await reader.readexactly(int.from_bytes(size, "big")))
+
+    async def end_after_the_versions(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from_peer, to_peer = await asyncio.open_connection(*peer.address)
+        await pass_on(reader, to_peer)
+        await pass_on(from_peer, writer)
+        await reader.readexactly(4)  # of the first message of SASL
+        for each in (writer, to_peer):
+            each.close()
+
+    async def main() -> None:
+        async with await asyncio.start_server(end_after_the_versions, "127.0.0.1", 0) as relay:
+            address = PeerAddress(Endpoint("INTERNAL", "SASL_PLAINTEXT", *relay.sockets[0].getsockname()[:2]), 1)
+            async with peer.connected(address_of=lambda _: address) as peers:
+                with pytest.raises(ConnectionLost, match="sasl: connection closed by the broker"):
+                    await peers.send(1, ListGroupsRequest())
+
+    run(main())
+    assert [record.getMessage() for record in caplog.records if record.name == "test.peer"] == []
+
+
 ANOTHER_CLUSTER = (
     "broker 1 of release {release} is of cluster {cluster}, broker 2 of release 0.0.9 of cluster another: "
     "start both with the registry of one cluster, or correct the address in listeners"

@@ -21,7 +21,7 @@ from barnabas.connection.broker.client_request import ClientRequest, Error, conn
 from barnabas.connection.broker.cluster_connections import ClusterConnections, ConnectionSettings, NodeConnection
 from barnabas.connection.broker.sasl import ScramSha256
 from barnabas.connection.drivers.aio import AioDriver
-from barnabas.errors import BrokerNotAvailable, ClientClosed, RequestTimedOut
+from barnabas.errors import BrokerNotAvailable, ClientClosed, ConnectionLost, RequestTimedOut
 from barnabas.protocol.peer_messages.peer_hello import PeerHelloRequest, PeerHelloResponse
 from barnabas.protocol.schema import Request
 
@@ -54,14 +54,22 @@ class PeerAddress(NamedTuple):
 class _Introduction:
     """The introduction to one peer."""
 
-    def __init__(self, ours: PeerIdentity, node_id: int) -> None:
+    def __init__(self, ours: PeerIdentity, node_id: int, misfits: dict[int, str]) -> None:
+        """`misfits` gets the reason why the peer does not fit, by its node id."""
         self._ours = ours
         self._node_id = node_id
+        self._misfits = misfits
 
     def request(self) -> Request:
         return PeerHelloRequest(**self._ours._asdict())
 
     def check(self, response: PeerHelloResponse) -> str:
+        problem = self._problem(response)
+        if problem:
+            self._misfits[self._node_id] = problem
+        return problem
+
+    def _problem(self, response: PeerHelloResponse) -> str:
         theirs = PeerIdentity.of(response)
         error = mismatch(self._ours, theirs)
         if error is not None:
@@ -112,10 +120,12 @@ class PeerConnections:
         self._identity = identity
         self._failures = failures
         password = secret.hex()
+        self._misfits: dict[int, str] = {}
+        """The reasons why peers did not fit, by node id."""
         settings = (settings or ConnectionSettings())._replace(
             client_id=f"broker-{identity().node_id}",
             mechanism=lambda: ScramSha256(USERNAME, password),
-            introduction=lambda node_id: _Introduction(identity(), node_id),
+            introduction=lambda node_id: _Introduction(identity(), node_id, self._misfits),
         )
         self._connections = ClusterConnections(
             settings, on_ready=lambda node: None, on_lost=self._on_lost, rng=rng or random.Random()
@@ -202,12 +212,15 @@ class PeerConnections:
         """Reports a peer that does not fit, or does not know the secret: it will not get better by itself. Tells of the
         end of a connection that was in use, because the process of the peer may have ended."""
         attempt = error.attempts[-1] if error.attempts else None
-        if attempt is not None and attempt.stage in ("sasl", "introduction"):
+        if attempt is None:
+            return
+        is_refusal = not isinstance(error, ConnectionLost) or attempt.error == self._misfits.get(node.node_id)
+        if attempt.stage in ("sasl", "introduction") and is_refusal:
             self._failures.warn(
                 f"connections to broker {node.node_id}",
                 f"broker {node.node_id} at {attempt.address} cannot be used: {attempt.error}",
             )
-        elif attempt is not None and attempt.stage == "request" and self.on_peer_lost is not None:
+        elif attempt.stage == "request" and self.on_peer_lost is not None:
             self.on_peer_lost(node.node_id)
 
     def close(self) -> None:
