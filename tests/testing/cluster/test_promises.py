@@ -1,0 +1,83 @@
+"""The promises of docs/cluster.md that no other test shows."""
+
+import shutil
+
+import pytest
+
+import barnabas
+from barnabas.errors import BarnabasError, ItemsFailed, PreferredLeaderNotAvailable
+from barnabas.testing import Cluster
+
+
+def write(cluster: Cluster, *values: bytes, **settings: object) -> None:
+    quick = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 50, **settings}
+    with barnabas.Producer(quick, bootstrap_servers=cluster.bootstrap_servers) as producer:
+        for value in values:
+            producer.send("t", value).result(timeout=60)
+
+
+def values(cluster: Cluster) -> list[bytes | None]:
+    return [record.value for record in cluster.records("t")]
+
+
+def test_all_brokers_die_at_once_and_nothing_is_lost(cluster: Cluster) -> None:
+    cluster.create_topic("t")
+    write(cluster, b"one", b"two")
+    for node_id in cluster.node_ids:
+        cluster.kill(node_id)
+    for node_id in reversed(cluster.node_ids):
+        cluster.start(node_id)
+    cluster.wait_in_sync()
+    assert values(cluster) == [b"one", b"two"]
+
+
+def test_a_broker_that_lost_its_directory_copies_everything_again(cluster: Cluster) -> None:
+    cluster.create_topic("t", assignments={0: [2, 3, 1]})
+    write(cluster, b"one")
+    directory = cluster.broker(2).data_dir
+    cluster.kill(2)
+    cluster.wait_for(lambda: cluster.in_sync_replicas("t") == {1, 3}, what="the ISR without the broker")
+    shutil.rmtree(directory)
+    directory.mkdir()
+    cluster.start(2)
+    cluster.wait_in_sync()
+    assert values(cluster) == [b"one"]
+    assert cluster.logs("t")[2] == cluster.logs("t")[3]
+
+
+def test_without_an_eligible_replica_there_is_no_leader_until_one_is_back(cluster: Cluster) -> None:
+    lagging, alone = sorted(cluster.node_ids, key=lambda node_id: node_id == cluster.controller)[:2]
+    cluster.create_topic("t", assignments={0: [alone, lagging]}, configs={"min.insync.replicas": "1"})
+    cluster.kill(lagging)
+    cluster.wait_for(lambda: cluster.in_sync_replicas("t") == {alone}, what="the ISR of one")
+    write(cluster, b"only on one broker")
+    cluster.kill(alone)
+    cluster.start(lagging)
+    assert cluster.admin.list_topics()[0].partitions[0].leader == -1
+    with pytest.raises(ItemsFailed) as refused:
+        cluster.admin.elect_leaders([("t", 0)])
+    assert refused.value.only(PreferredLeaderNotAvailable)
+    with pytest.raises(BarnabasError):
+        write(cluster, b"refused", delivery_timeout_ms=700, request_timeout_ms=500, linger_ms=0)
+    cluster.start(alone)
+    cluster.wait_in_sync()
+    assert values(cluster) == [b"only on one broker"]
+
+
+def test_an_unclean_election_gives_records_up(cluster: Cluster) -> None:
+    lagging, alone = sorted(cluster.node_ids, key=lambda node_id: node_id == cluster.controller)[:2]
+    cluster.create_topic("t", assignments={0: [alone, lagging]}, configs={"min.insync.replicas": "1"})
+    write(cluster, b"on both")
+    cluster.kill(lagging)
+    cluster.wait_for(lambda: cluster.in_sync_replicas("t") == {alone}, what="the ISR of one")
+    write(cluster, b"only on one broker")
+    cluster.kill(alone)
+    cluster.start(lagging)
+    cluster.admin.elect_leaders([("t", 0)], unclean=True)
+    assert values(cluster) == [b"on both"]
+    changes = cluster.admin.leader_changes()
+    assert changes is not None
+    assert changes[-1].reason == "elected by an administrator; unclean, records may be lost"
+    cluster.start(alone)
+    cluster.wait_in_sync()
+    assert values(cluster) == [b"on both"], "the former leader follows the new one"
