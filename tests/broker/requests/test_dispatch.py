@@ -1,17 +1,29 @@
 """From a frame to a handler: headers, versions, malformed frames. A bad frame costs its own connection and no other."""
 
+import asyncio
 import importlib
 import logging
 import struct
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
 from barnabas.broker.handlers import HANDLER_MODULES
+from barnabas.broker.requests.request_context import RequestContext
+from barnabas.errors import BarnabasError, NotController, RequestTimedOut
+from barnabas.network.connection import Parts
 from barnabas.protocol.apis import SERVED, ApiKey, is_flexible, message_classes
 from barnabas.protocol.codec import encode
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas.protocol.messages.list_groups import ListGroupsRequest
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.testing import Broker
 from broker.wire import Wire, frame, on_loop, server_of
@@ -164,3 +176,84 @@ def test_a_bug_in_a_handler_costs_one_connection_and_is_logged(
     assert "ZeroDivisionError" in caplog.text
     monkeypatch.undo()
     assert is_well(wire)
+
+
+# --- requests for the controller -------------------------------------------------------------------------------------
+
+
+class OnAnotherBroker:
+    """A membership of a broker that is not the controller. `answers` are the responses of the controller."""
+
+    is_controller = False
+
+    def __init__(self, broker: Broker, *answers: bytes | BarnabasError) -> None:
+        self.answers = list(answers)
+        self.frames: list[bytes] = []
+        self.waiting: asyncio.Future[None] = server_of(broker).loop.create_future()
+
+    def forward(self, frame: memoryview, context: RequestContext) -> Coroutine[Any, Any, Parts]:
+        self.frames.append(bytes(frame))
+        return self._forward(context)
+
+    async def _forward(self, context: RequestContext) -> Parts:
+        await self.waiting
+        answer = self.answers.pop(0)
+        if isinstance(answer, BarnabasError):
+            raise answer
+        return (answer,)
+
+
+CREATE = CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)], timeout_ms=1000)
+
+
+def forwarding(broker: Broker, monkeypatch: pytest.MonkeyPatch, *answers: bytes | BarnabasError) -> OnAnotherBroker:
+    cluster = on_loop(broker, lambda: OnAnotherBroker(broker, *answers))
+    monkeypatch.setattr(server_of(broker), "_cluster", cluster)
+    return cluster
+
+
+def response_frame(response: CreateTopicsResponse, correlation_id: int) -> bytes:
+    body = correlation_id.to_bytes(4, "big") + b"\0" + encode(response, 7)
+    return len(body).to_bytes(4, "big") + body
+
+
+def test_a_change_of_metadata_is_answered_by_the_controller(
+    broker: Broker, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = CreateTopicsResponse(topics=[CreatableTopicResult(name="told", error_code=41)])
+    cluster = forwarding(broker, monkeypatch, response_frame(told, 1))
+    wire.send(CREATE, 7)
+    wire.send(ListGroupsRequest(), 4)
+    with Wire(broker) as other:
+        assert other.ask(ListGroupsRequest(), 4).groups == [], "only one connection waits"
+    on_loop(broker, lambda: cluster.waiting.set_result(None))
+    assert [(topic.name, topic.error_code) for topic in wire.receive().topics] == [("told", 41)]
+    assert wire.receive().groups == [], "the requests of a connection are handled in their order"
+    assert cluster.frames == [frame(CREATE, 7, 1)[4:]]
+
+
+@pytest.mark.parametrize("error", [NotController("this broker is"), RequestTimedOut("no answer")])
+def test_without_the_controller_this_broker_answers(
+    broker: Broker, wire: Wire, monkeypatch: pytest.MonkeyPatch, error: BarnabasError
+) -> None:
+    """It has become the controller meanwhile, or says in the form of the API that there is none."""
+    cluster = forwarding(broker, monkeypatch, error)
+    wire.send(CREATE, 7)
+    on_loop(broker, lambda: cluster.waiting.set_result(None))
+    assert [(topic.name, topic.error_code) for topic in wire.receive().topics] == [("t", 0)]
+    assert on_loop(broker, lambda: "t" in server_of(broker).image.topics)
+
+
+def test_a_client_that_leaves_does_not_hold_up_others(
+    broker: Broker, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = response_frame(CreateTopicsResponse(topics=[]), 1)
+    cluster = forwarding(broker, monkeypatch, told, told)
+    with Wire(broker) as leaves:
+        leaves.send(CREATE, 7)
+        broker.wait_for(lambda: cluster.frames)
+    wire.send(CREATE, 7)
+    broker.wait_for(lambda: len(cluster.frames) == 2)
+    on_loop(broker, lambda: cluster.waiting.set_result(None))
+    assert wire.receive().topics == []
+    assert wire.ask(ListGroupsRequest(), 4).error_code == 0
