@@ -274,14 +274,28 @@ def test_links_that_do_not_exist_are_refused(cluster: Cluster) -> None:
 # --- disks, clocks, leaders -----------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_of_the_leader_holds_producers_up(cluster: Cluster) -> None:
+def test_another_broker_takes_over_from_a_leader_with_a_full_disk(cluster: Cluster) -> None:
+    cluster.create_topic("t")
+    leader = cluster.leader("t")
+    with producing(cluster) as producer:
+        write(producer, b"before")
+        with cluster.disk(leader).full():
+            write(producer, b"during")
+            assert cluster.leader("t") != leader
+        write(producer, b"after")
+        cluster.wait_in_sync()
+    cluster.wait_for(lambda: same_logs(cluster), what="the same log in all replicas")
+    assert len(cluster.logs("t")[leader]) == 3
+
+
+def test_slow_disks_delay_what_is_acknowledged(cluster: Cluster) -> None:
     cluster.create_topic("t")
     with producing(cluster) as producer:
-        with cluster.disk(cluster.leader("t")).full():
-            sent = producer.send("t", b"waits")
-            with pytest.raises(OperationTimedOut):
-                sent.result(timeout=0.3)
-        sent.result(timeout=60)
+        write(producer, b"fast")
+        began = time.monotonic()
+        with cluster.disk(cluster.leader("t")).slow(0.2):
+            write(producer, b"slow")
+        assert time.monotonic() - began > 0.2
 
 
 def test_a_clock_that_is_wrong_stamps_the_records(cluster: Cluster) -> None:
@@ -303,8 +317,11 @@ def test_a_leader_moves(cluster: Cluster) -> None:
         write(producer, b"after")
         assert cluster.move_leader("t", to=before) == before
         write(producer, b"back")
-    with pytest.raises(EligibleLeadersNotAvailable):
+    with pytest.raises(EligibleLeadersNotAvailable, match=f"broker {before} is no in-sync follower of t-0"):
         cluster.move_leader("t", to=before)
+    cluster.create_topic("u", replication_factor=1)
+    with pytest.raises(EligibleLeadersNotAvailable, match="u-0 has no in-sync follower"):
+        cluster.move_leader("u")
     cluster.wait_for(lambda: same_logs(cluster), what="the same log in all replicas")
     assert [batch.leader_epoch for batch in cluster.logs("t")[moved]] == [0, 1, 2]
 

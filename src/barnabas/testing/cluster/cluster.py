@@ -13,7 +13,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from barnabas.client.admin.topics import NewTopic
-from barnabas.errors import NotController, NotLeaderOrFollower, UnknownTopicOrPartition, UsageError
+from barnabas.errors import (
+    EligibleLeadersNotAvailable,
+    NotController,
+    NotLeaderOrFollower,
+    UnknownTopicOrPartition,
+    UsageError,
+)
 from barnabas.metadata.image import NO_LEADER, MetadataImage, PartitionImage
 from barnabas.testing.broker import Broker
 from barnabas.testing.clock import SkewedClock
@@ -317,8 +323,10 @@ class Cluster:
         """Has another in-sync replica lead a partition, `to` if it is given; returns its node id. Raises
         EligibleLeadersNotAvailable if none is there."""
         current = self._partition(topic, partition)
-        others = [int(node_id) for node_id in current.isr if node_id != current.leader]
-        leader = to if to is not None else next(iter(others), int(NO_LEADER))
+        followers = [int(node_id) for node_id in current.isr if node_id != current.leader]
+        if to is None and not followers:
+            raise EligibleLeadersNotAvailable(f"{topic}-{partition} has no in-sync follower: {current}")
+        leader = followers[0] if to is None else to
         self._on_controller(lambda broker: broker.move_leader(topic, partition, leader))
         return leader
 
