@@ -1,13 +1,16 @@
 """Brokers as members of a cluster, each on a thread of its own: joining, forwarding, fencing, leaving, coming back."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from barnabas.broker.cluster import member as member_module
+from barnabas.metadata.image import BrokerImage
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -16,7 +19,7 @@ from barnabas.protocol.messages.incremental_alter_configs import (
 )
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.testing import Broker
-from broker.cluster.clusters import Cluster, active, create_request, wait_for
+from broker.cluster.clusters import SOON_S, Cluster, active, create_request, wait_for
 from broker.peers.conftest import run_on
 from broker.sent_requests import append
 from broker.wire import Wire, on_loop, server_of
@@ -259,3 +262,57 @@ def test_a_broker_without_the_controller_reads_the_registry(cluster: Cluster) ->
     cluster.brokers[1].stop()
     wait_for(lambda: cluster.image(2).controller_id == 2)
     assert set(cluster.image(2).topics) == {"t", "u"}
+
+
+# --- brokers that die ------------------------------------------------------------------------------------------------
+
+
+def ask_leader(wire: Wire) -> int:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+    leader: int = wire.ask(request, 12).topics[0].partitions[0].leader_id
+    return leader
+
+
+def test_metadata_waits_for_the_leader_that_follows_a_dead_broker(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = make(1, 2, 3)
+    cluster.create("t", (2, 3))
+    wait_for(lambda: "t" in cluster.image(3).topics)
+    dead = cluster.image(3).brokers[2]
+    monkeypatch.setattr(member_module, "is_running", lambda process: process != dead.process)
+    member = cluster.member(3)
+    with Wire(cluster.brokers[3]) as wire, ThreadPoolExecutor() as client:
+        assert ask_leader(wire) == 2
+        cluster.on(3, lambda: member.peers.on_peer_lost and member.peers.on_peer_lost(2))
+        leader = client.submit(ask_leader, wire)
+        wait_for(lambda: member._elected is not None, "the request that waits")
+        assert not leader.done()
+        run_on(cluster.brokers[1], fence(cluster, dead))
+        assert leader.result(SOON_S) == 3
+        assert ask_leader(wire) == 3
+
+
+def test_metadata_does_not_wait_for_a_live_broker(make: Make) -> None:
+    cluster = make(1, 2, 3)
+    cluster.create("t", (2, 3))
+    wait_for(lambda: "t" in cluster.image(3).topics)
+    member = cluster.member(3)
+    cluster.on(3, lambda: member.peers.on_peer_lost and member.peers.on_peer_lost(2))
+    assert cluster.on(3, member.election) is None, "a lost connection is no death"
+
+
+@pytest.mark.parametrize("shown_s", [60.0, 0.0])
+def test_clients_are_told_the_address_of_a_broker_that_was_live_a_moment_ago(
+    make: Make, monkeypatch: pytest.MonkeyPatch, shown_s: float
+) -> None:
+    monkeypatch.setattr(member_module, "SHOWN_S", shown_s)
+    cluster = make(1, 2, 3, broker_heartbeat_interval_ms=60_000, broker_session_timeout_ms=90_000)
+    run_on(cluster.brokers[1], fence(cluster, cluster.image(1).brokers[2]))
+    with Wire(cluster.brokers[1]) as wire:
+        named = {broker.node_id for broker in wire.ask(MetadataRequest(topics=[]), 12).brokers}
+        assert named == ({1, 2, 3} if shown_s else {1, 3})
+        assert {broker.broker_id for broker in wire.ask(DescribeClusterRequest(), 1).brokers} == {1, 3}
+
+
+async def fence(cluster: Cluster, broker: BrokerImage) -> None:
+    controller = cluster.server(1).controller
+    await controller.call(lambda controller: controller.fence(broker.node_id, broker.epoch, "of the test"))
