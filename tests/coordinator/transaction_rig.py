@@ -72,6 +72,8 @@ class TransactionRig:
         self.partitions = partitions
         self.epoch = 0
         self.producer_ids = itertools.count(1000)
+        self.is_in_doubt = False
+        """The process stood still."""
         self.no_producer_ids: KafkaError | None = None
         self.transactions = self._make()
 
@@ -89,6 +91,7 @@ class TransactionRig:
             partition_count=lambda: self.partitions,
             new_producer_id=self.new_producer_id,
             send_markers=self.markers,
+            may_be_replaced=lambda: self.is_in_doubt,
         )
         self.epoch += 1
         for partition in range(self.partitions):

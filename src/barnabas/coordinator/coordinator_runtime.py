@@ -166,11 +166,12 @@ class CoordinatorRuntime(Generic[S, R]):
         *,
         transaction: Transaction | None = None,
         waits: bool = True,
+        is_own: bool = False,
     ) -> None:
         """Runs an operation. `reply` gets its response once all records written so far are committed, or an error.
 
         The records of a `transaction` share one batch and wait for its end marker. `waits` says that the request waits
-        for the load of the partition.
+        for the load of the partition; `is_own` says that this is no request, but work of this broker.
 
         Errors: those that the operation or the append raises; UnknownServerError for a bug; NotCoordinator;
         CoordinatorLoadInProgress; CoordinatorNotAvailable if too many responses wait; RequestTimedOut if the records
@@ -181,7 +182,7 @@ class CoordinatorRuntime(Generic[S, R]):
             shard = self._shard(context)
             self._run(context, lambda: operation(shard), reply, transaction)
 
-        self._start_when_loaded(partition, start, reply, waits=waits)
+        self._start_when_loaded(partition, start, reply, waits=waits, is_own=is_own)
 
     def end_transaction(
         self,
@@ -224,9 +225,12 @@ class CoordinatorRuntime(Generic[S, R]):
         reply: Reply[T],
         *,
         waits: bool = True,
+        is_own: bool = False,
     ) -> None:
         try:
             context = self._active_context(partition)
+            if not is_own and self._may_be_replaced():
+                raise NotCoordinator(f"this broker stood still, and another one may lead {self.topic}-{partition}")
             self._check_room(context)
         except CoordinatorLoadInProgress as refusal:
             if waits:
@@ -245,8 +249,6 @@ class CoordinatorRuntime(Generic[S, R]):
         context = self._contexts.get(partition)
         if context is None or context.state is CoordinatorState.FAILED:
             raise NotCoordinator(f"{self.topic}-{partition} is not led by this broker")
-        if self._may_be_replaced():
-            raise NotCoordinator(f"this broker stood still, and another one may lead {self.topic}-{partition}")
         if context.state is CoordinatorState.LOADING:
             self._load_next(context)
             raise CoordinatorLoadInProgress(f"{self.topic}-{partition} is being read")

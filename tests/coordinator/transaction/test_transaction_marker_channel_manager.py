@@ -178,6 +178,18 @@ class TestLeadersOnSeveralBrokers:
         assert len(rig.markers.sent) == 1
 
 
+def test_a_coordinator_that_stood_still_completes_its_transactions() -> None:
+    """The answers to its markers come before the controller's to its heartbeat."""
+    rig, after = prepared_rig()
+    rig.is_in_doubt = True
+    rig.markers.release()
+    rig.advance(1)
+    rig.is_in_doubt = False
+    rig.advance(1)
+    assert rig.state() == "CompleteCommit"
+    assert rig.add(after) is None
+
+
 class TestNewLeaders:
     def test_markers_that_wait_are_sent_at_once(self) -> None:
         rig, _ = prepared_rig()

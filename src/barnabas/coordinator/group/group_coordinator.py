@@ -124,14 +124,16 @@ class GroupCoordinator:
         """Removes expired offsets and empty groups. Called every offsets.retention.check.interval.ms."""
         for partition in self.runtime.used_partitions():
             if self.runtime.is_active(partition):
-                self.runtime.run(partition, lambda shard: shard.expire(), self._log_failure)
+                self.runtime.run(partition, lambda shard: shard.expire(), self._log_failure, is_own=True)
 
     def on_partitions_deleted(self, partitions: Iterable[TopicPartition]) -> None:
         """Removes the offsets of deleted partitions from all groups."""
         gone = tuple(partitions)
         for partition in self.runtime.used_partitions():
             if self.runtime.is_active(partition):
-                self.runtime.run(partition, lambda shard: shard.partitions_deleted(gone), self._log_failure)
+                self.runtime.run(
+                    partition, lambda shard: shard.partitions_deleted(gone), self._log_failure, is_own=True
+                )
 
     def _log_failure(self, response: object) -> None:
         if isinstance(response, KafkaError):

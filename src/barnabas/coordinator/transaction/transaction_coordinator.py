@@ -138,7 +138,7 @@ class TransactionCoordinator:
         transaction.remove.expired.transaction.cleanup.interval.ms."""
         for partition in self.runtime.used_partitions():
             if self.runtime.is_active(partition):
-                self.runtime.run(partition, lambda shard: shard.expire(), self._log_failure)
+                self.runtime.run(partition, lambda shard: shard.expire(), self._log_failure, is_own=True)
 
     def _log_failure(self, response: object) -> None:
         if isinstance(response, KafkaError):

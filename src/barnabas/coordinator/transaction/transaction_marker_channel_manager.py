@@ -218,7 +218,12 @@ class TransactionMarkerChannelManager:
                 self._try_again(transactional_id, completion, "the completion", response)
 
         runtime = self._runtime
-        runtime.run(completion.partition, lambda shard: shard.complete(transactional_id, completion.metadata), written)
+        runtime.run(
+            completion.partition,
+            lambda shard: shard.complete(transactional_id, completion.metadata),
+            written,
+            is_own=True,
+        )
         shard = runtime.peek(completion.partition)
         if shard is not None and shard.transactions.get(transactional_id) is not completion.metadata:
             # The record is in the log and replayed: the next decision builds on it, and its response waits until both
