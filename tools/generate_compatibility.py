@@ -95,7 +95,7 @@ KAFKA_APIS: Final = (
     KafkaApi(57, "UpdateFeatures", 0, 2, FEATURES),
     KafkaApi(60, "DescribeCluster", 0, 2),
     KafkaApi(61, "DescribeProducers", 0, 0),
-    KafkaApi(64, "UnregisterBroker", 0, 0, RAFT),
+    KafkaApi(64, "UnregisterBroker", 0, 0),
     KafkaApi(65, "DescribeTransactions", 0, 0),
     KafkaApi(66, "ListTransactions", 0, 2),
     KafkaApi(68, "ConsumerGroupHeartbeat", 0, 1, NEW_GROUPS),

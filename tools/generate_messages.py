@@ -26,7 +26,7 @@ APIS = [
     "describe_acls", "create_acls", "delete_acls",
     "describe_configs", "alter_configs", "describe_log_dirs", "sasl_authenticate", "create_partitions", "delete_groups",
     "elect_leaders", "incremental_alter_configs", "alter_partition_reassignments", "list_partition_reassignments",
-    "offset_delete",
+    "offset_delete", "unregister_broker",
     "envelope", "broker_heartbeat", "alter_partition", "describe_cluster", "describe_producers",
     "describe_transactions", "list_transactions", "describe_topic_partitions", "list_config_resources",
 ]  # fmt: skip

@@ -23,7 +23,9 @@ from barnabas.controller.controller import (
 )
 from barnabas.controller.isr_control import IsrRequest
 from barnabas.errors import (
+    BrokerIdNotRegistered,
     ElectionNotNeeded,
+    InvalidRequest,
     InvalidUpdateVersion,
     NotController,
     RequestTimedOut,
@@ -344,6 +346,22 @@ def test_preferred_leaders_lead_again_a_thousand_at_a_time(cluster: Cluster) -> 
     for left in (1, 0, 0):
         one.balance_leaders()
         assert sum(leader == 1 for leader, _ in leaders(one)) == left
+
+
+def test_a_broker_is_unregistered_when_it_has_stopped(cluster: Cluster) -> None:
+    one, two = cluster.broker(1), cluster.broker(2)
+    take_in(one, 2)
+    one.create_topics([TopicRequest("a", assignments=[(0, [2, 1])])])
+    with pytest.raises(InvalidRequest, match="broker 2 is live"):
+        one.unregister(BrokerId(2))
+    with pytest.raises(BrokerIdNotRegistered, match="Broker ID 3 is not currently registered"):
+        one.unregister(BrokerId(3))
+    two.stop()
+    one.refresh()
+    one.unregister(BrokerId(2))
+    assert set(one.image.brokers) == {1}
+    assert one.image.topics["a"].partitions[0].replicas == (2, 1)
+    assert leaders(one) == [(1, (1,))]
 
 
 def test_a_dead_broker_is_fenced(cluster: Cluster) -> None:

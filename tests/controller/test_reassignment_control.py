@@ -161,6 +161,20 @@ STORIES = {
         $ show
         t-0 leader 1 epoch 0 isr 1 of 1,2,3 elr 2,3
     """,
+    "an election may end it": """
+        $ brokers 1 2
+        $ create t assign=1
+        t: created
+        $ reassign t-0=2
+        t-0: reassigned
+        $ brokers 2 fenced=1
+        $ mend
+        t-0 leader -1 epoch 1 isr - of 2,1 adding 2 removing 1 elr 1 last 1
+        $ elect unclean t-0
+        t-0: elected
+        $ show
+        t-0 leader 2 epoch 2 isr 2 of 2
+    """,
     "a broker is drained": """
         $ brokers 1 2 3 4
         $ create t assign=1,2/2,1/3,4

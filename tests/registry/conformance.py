@@ -22,6 +22,7 @@ from barnabas.registry.registry import (
     DeleteTopic,
     LeaderChange,
     Registry,
+    RemoveBroker,
     SetBrokerConfig,
     SetFenced,
     SetPartition,
@@ -182,6 +183,25 @@ def directories_are_remembered_after_the_session(harness: Harness) -> None:
     assert two.directories(2) == {}
     assert two.register_broker(_registration(1, _OTHER_ID)) is not None
     assert one.directories(1) == {_OTHER_ID: f"/data/{_OTHER_ID}"}, "those of the last registration"
+
+
+def a_removed_broker_is_gone_until_it_registers_again(harness: Harness) -> None:
+    one, controller_epoch = _controller(harness)
+    two, epoch = _registered(harness, _registration(2))
+    assert one.write([SetFenced(_TWO, epoch, False)], controller_epoch=controller_epoch)
+    assert not one.write([RemoveBroker(_TWO, epoch)], controller_epoch=controller_epoch), "it is live"
+    two.end_session()
+    before = _image(one)
+    assert not one.write([RemoveBroker(_TWO, epoch - 1)], controller_epoch=controller_epoch)
+    assert not one.write([RemoveBroker(BrokerId(3), epoch)], controller_epoch=controller_epoch)
+    assert one.load(before).image is before
+    assert one.write([RemoveBroker(_TWO, epoch)], controller_epoch=controller_epoch)
+    change = one.load(before)
+    assert (set(change.image.brokers), change.brokers) == ({1}, {2})
+    assert two.directories(2) == {UUID(int=2): f"/data/{UUID(int=2)}"}
+    _, following = _registered(harness, _registration(2, UUID(int=9)))
+    assert following > epoch
+    assert _broker(one, _TWO).returned == "lost"
 
 
 def a_broker_that_may_have_lost_records_says_so_until_it_is_taken_in(harness: Harness) -> None:
@@ -556,6 +576,7 @@ CHECKS: Final[tuple[Callable[[Harness], None], ...]] = (
     the_first_of_announced_brokers_is_not_alone,
     one_controller_at_a_time,
     a_fenced_controller_keeps_its_role,
+    a_removed_broker_is_gone_until_it_registers_again,
     a_dead_controller_is_followed_with_a_larger_epoch,
     a_controller_that_leaves_frees_the_role,
     a_restarted_controller_gets_a_larger_epoch,

@@ -30,7 +30,14 @@ from barnabas.controller.requests import (
     ResourceType,
     TopicRequest,
 )
-from barnabas.errors import KafkaError, NotController, RequestTimedOut, UsageError
+from barnabas.errors import (
+    BrokerIdNotRegistered,
+    InvalidRequest,
+    KafkaError,
+    NotController,
+    RequestTimedOut,
+    UsageError,
+)
 from barnabas.metadata.delta import MetadataChange, MetadataDelta
 from barnabas.metadata.image import (
     CONSUMER_OFFSETS,
@@ -46,6 +53,7 @@ from barnabas.registry.registry import (
     LeaderChange,
     Registry,
     RegistryUnavailable,
+    RemoveBroker,
     SetBrokerConfig,
     SetFenced,
     SetPartition,
@@ -257,6 +265,20 @@ class Controller:
             if self._change(decide, persist=lambda changes: self._persist_and_log(changes, cause)):
                 return
         raise RequestTimedOut(f"the metadata changed {_ATTEMPTS} times while broker {node_id} was to be unfenced")
+
+    def unregister(self, node_id: BrokerId) -> None:
+        """Removes the registration of a broker that is not to come back. Partitions keep their replicas on it, to be
+        reassigned. Raises BrokerIdNotRegistered, and InvalidRequest for a live broker."""
+
+        def decide() -> tuple[list[Change], None]:
+            broker = self._image.brokers.get(node_id)
+            if broker is None:
+                raise BrokerIdNotRegistered(f"Broker ID {node_id} is not currently registered")
+            if not broker.fenced:
+                raise InvalidRequest(f"broker {node_id} is live, and would go on without a registration: stop it first")
+            return [RemoveBroker(node_id, broker.epoch)], None
+
+        self._change(decide)
 
     def alter_partitions(
         self, broker_id: BrokerId, broker_epoch: int, requests: Sequence[IsrRequest]

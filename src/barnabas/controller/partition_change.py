@@ -124,7 +124,8 @@ def next_state(
     leader = _leader(partition, target, members, elr, brokers, candidates)
     if leader != NO_LEADER and leader not in members:
         elr = tuple(replica for replica in elr if replica != leader) if leader in elr and minimum > 1 else ()
-        members = (leader,)
+        target, members = _completed(target, (leader,))
+        elr = tuple(replica for replica in elr if replica in target.replicas)
     bumped = leader != partition.leader or not set(partition.replicas) <= set(target.replicas)
     following = PartitionImage(
         leader,

@@ -36,6 +36,7 @@ from barnabas.registry.registry import (
     ProducerIdBlock,
     Registry,
     RegistryUnavailable,
+    RemoveBroker,
     SetBrokerConfig,
     SetFenced,
     SetPartition,
@@ -533,6 +534,9 @@ class EmbeddedRegistry(Registry):
             case SetBrokerConfig():
                 self._set_config("broker_config", change.name, change.config)
                 return "broker_config", change.name
+            case RemoveBroker():
+                self._remove_broker(change)
+                return "broker", str(change.node_id)
             case SetFenced():
                 self._set_fenced(change)
                 return "broker", str(change.node_id)
@@ -562,6 +566,13 @@ class EmbeddedRegistry(Registry):
             (*_partition_row(partition), change.name, change.partition_index, change.expected_partition_epoch),
         ).rowcount
         if written != 1:
+            raise _Refused
+
+    def _remove_broker(self, change: RemoveBroker) -> None:
+        removed = self._db.execute(
+            "DELETE FROM brokers WHERE node_id = ? AND epoch = ? AND fenced", (change.node_id, change.epoch)
+        ).rowcount
+        if removed != 1:
             raise _Refused
 
     def _set_fenced(self, change: SetFenced) -> None:

@@ -30,6 +30,7 @@ __all__ = [
     "ProducerIdBlock",
     "Registry",
     "RegistryUnavailable",
+    "RemoveBroker",
     "SetBrokerConfig",
     "SetFenced",
     "SetPartition",
@@ -120,8 +121,23 @@ class SetFenced(NamedTuple):
     fenced: bool
 
 
+class RemoveBroker(NamedTuple):
+    """Removes the registration of a fenced broker; its data directories are remembered. Refused if the broker is not
+    fenced, or has registered again since `epoch`."""
+
+    node_id: BrokerId
+    epoch: int
+
+
 Change: TypeAlias = (
-    CreateTopic | DeleteTopic | AddPartitions | SetPartition | SetTopicConfig | SetBrokerConfig | SetFenced
+    CreateTopic
+    | DeleteTopic
+    | AddPartitions
+    | SetPartition
+    | SetTopicConfig
+    | SetBrokerConfig
+    | SetFenced
+    | RemoveBroker
 )
 
 
