@@ -1,5 +1,7 @@
 """The batches of a Fetch response: whole ones, aborted ones, old ones and impossible ones."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -104,6 +106,32 @@ def stable_bytes(data: bytes, stable: int) -> bytes:
     while position < len(data) and (header := read_header(data, position)).base_offset < stable:
         position += header.size_bytes
     return data[:position]
+
+
+@pytest.mark.parametrize("reader", [read_all, arrow_all])
+def test_the_position_has_the_epoch_of_the_batch_before_it_though_that_was_left_out(
+    reader: Callable[[CompletedFetch, int], object],
+) -> None:
+    """With the epoch of the last record the next leader's answer would look as if its log was cut."""
+    of_epoch_2 = build_batch(
+        some(2), producer_id=1, producer_epoch=0, base_sequence=0, transactional=True, partition_leader_epoch=2
+    )
+    marker = build_control_batch(
+        committed=True,
+        producer_id=1,
+        producer_epoch=0,
+        coordinator_epoch=0,
+        timestamp=T0,
+        base_offset=2,
+        partition_leader_epoch=3,
+    )
+    for aborted in (None, (), ((1, 0),)):
+        fetch = CompletedFetch(WHERE, of_epoch_2 + marker, 0, aborted=aborted)
+        reader(fetch, 100)
+        assert (fetch.next_offset, fetch.leader_epoch) == (3, 3)
+    fetch = CompletedFetch(WHERE, marker, 2)
+    assert fetch.read(1) == []
+    assert (fetch.next_offset, fetch.leader_epoch) == (3, 3)
 
 
 def test_an_emptied_marker_of_an_aborted_transaction() -> None:

@@ -163,7 +163,7 @@ class CompletedFetch:
         while self._section is None:
             section = self._sections.next()
             if section is None or not (section.record_count or section.position < section.end):
-                self.next_offset = self._sections.next_offset
+                self.next_offset, self.leader_epoch = self._sections.next_offset, self._sections.leader_epoch
             if section is None:
                 return False
             self.leader_epoch = section.leader_epoch

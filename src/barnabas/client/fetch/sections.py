@@ -25,6 +25,7 @@ from barnabas.records.checksum import crc32c
 from barnabas.records.compiled import record_walk
 from barnabas.records.compression import DECOMPRESSED_MAX_BYTES, NONE, DamagedData, DecompressedTooLarge, decompress
 from barnabas.records.legacy import SIZE_MIN, read_message, records_of
+from barnabas.types import NO_LEADER_EPOCH
 
 __all__ = ["Section", "Sections", "end_offset"]
 
@@ -80,7 +81,18 @@ class Section(NamedTuple):
 class Sections:
     """Reads the sections one by one: `next` returns them until it returns None."""
 
-    __slots__ = ("_aborted", "_at", "_check_crcs", "_data", "_max_bytes", "_name", "_stop", "_view", "next_offset")
+    __slots__ = (
+        "_aborted",
+        "_at",
+        "_check_crcs",
+        "_data",
+        "_max_bytes",
+        "_name",
+        "_stop",
+        "_view",
+        "leader_epoch",
+        "next_offset",
+    )
 
     def __init__(
         self,
@@ -100,6 +112,8 @@ class Sections:
         self._name = name
         self.next_offset = first_offset
         """The offset behind all batches that were returned or left out."""
+        self.leader_epoch: int = NO_LEADER_EPOCH
+        """The leader epoch of the last of these batches."""
         self._data = data
         self._view = memoryview(data)
         self._at = start
@@ -159,11 +173,13 @@ class Sections:
             )
         if attributes & _SPECIAL and self._left_out(header, last_offset, at, end):
             self.next_offset = max(first_offset, last_offset + 1)
+            self.leader_epoch = leader_epoch
             return None
         if last_offset < first_offset:
             return None
         data, position, stop = self._records(attributes, last_offset, at, end)
         self.next_offset = last_offset + 1
+        self.leader_epoch = leader_epoch
         return Section(
             data,
             position,
@@ -241,6 +257,7 @@ class Sections:
             ) from None
         data = out.getvalue()
         self.next_offset = message.offset + 1
+        self.leader_epoch = NO_LEADER_EPOCH
         return Section(
             data,
             0,
@@ -252,7 +269,7 @@ class Sections:
             base_timestamp,
             message.timestamp,
             kind,
-            -1,
+            NO_LEADER_EPOCH,
         )
 
     def _corrupt(self, beyond: int, what: str) -> CorruptMessage:
