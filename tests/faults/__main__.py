@@ -17,7 +17,7 @@ import cluster.rounds
 import consuming
 import members
 import producing
-from cluster.plan import Deed
+from cluster.plan import CALM_S, PAUSE_S, Deed
 from confluent_kafka import KafkaException
 
 import compaction
@@ -61,6 +61,7 @@ def main() -> int:
     several.add_argument(
         "--deeds", default=",".join(deed.name.lower() for deed in Deed), help="the kinds of faults (default: all)"
     )
+    several.add_argument("--calm", action="store_true", help="one fault at a time, to measure how long each is felt")
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="barnabas-faults-"))
     if options.test == CLUSTER:
@@ -98,6 +99,7 @@ def run_cluster(options: argparse.Namespace, root: Path) -> int:
         options.port,
         frozenset(Deed[name.strip().upper()] for name in options.deeds.split(",") if name.strip()),
         keep=options.keep,
+        pause_s=CALM_S if options.calm else PAUSE_S,
     )
     failed = 1
     try:

@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Deed", "Fault", "Role", "draw"]
+__all__ = ["CALM_S", "PAUSE_S", "Deed", "Fault", "Role", "draw"]
 
 
 class Deed(Enum):
@@ -48,6 +48,8 @@ ROLES = {
 }
 PAUSE_S = (1.0, 9.0)
 """From one fault to the next: less than some need to be mended, so that faults meet."""
+CALM_S = (10.0, 14.0)
+"""The same where each fault is to be felt alone, to measure it."""
 FROZEN_S = ((0.2, 2.0), (2.0, 8.0), (10.0, 20.0))
 DOWN_S = ((0.0, 0.0), (0.1, 1.0), (1.0, 8.0))
 CUT_S = ((0.2, 2.0), (2.0, 12.0))
@@ -72,8 +74,11 @@ class Fault:
         return f"{self.role.value}{which} {self.deed.value}{one_way} at {self.at_s:.1f} for {self.for_s:.1f} s"
 
 
-def draw(rng: random.Random, seconds: float, partitions: int, deeds: set[Deed]) -> list[Fault]:
-    """Returns the faults of a round of so many seconds, of the given kinds, in the order of time."""
+def draw(
+    rng: random.Random, seconds: float, partitions: int, deeds: set[Deed], pause_s: tuple[float, float] = PAUSE_S
+) -> list[Fault]:
+    """Returns the faults of a round of so many seconds, of the given kinds, in the order of time. ``pause_s`` are the
+    shortest and the longest time from one to the next."""
     faults: list[Fault] = []
     at_s = rng.uniform(0.5, 3.0)
     while at_s < seconds - 1.0:
@@ -86,5 +91,5 @@ def draw(rng: random.Random, seconds: float, partitions: int, deeds: set[Deed]) 
         fault = Fault(at_s, deed, role, rng.randrange(partitions), for_s, both_ways=rng.random() < 0.6)
         if deed in deeds:
             faults.append(fault)
-        at_s += rng.uniform(*PAUSE_S)
+        at_s += rng.uniform(*pause_s)
     return faults

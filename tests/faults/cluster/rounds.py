@@ -17,7 +17,7 @@ from barnabas.types import TopicPartition
 from cluster.brokers import BrokersFailed, ClusterProcesses, free_ports
 from cluster.checker import check
 from cluster.executor import Executor
-from cluster.plan import Deed, draw
+from cluster.plan import PAUSE_S, Deed, draw
 from cluster.replicas import difference, log_bytes
 from cluster.timeline import Felt, felt, longest_gap, summary
 from cluster.workload import FEED, GROUP, LEDGER, PARTITIONS, TRANSACTIONAL_ID, Workload
@@ -44,6 +44,7 @@ class Options:
     deeds: frozenset[Deed] = frozenset(Deed)
     dump_every: int = 10
     keep: bool = False
+    pause_s: tuple[float, float] = PAUSE_S
 
 
 @dataclass(slots=True)
@@ -78,7 +79,7 @@ class Round:
         self.report = Report(seed)
         self._replicas = min(REPLICAS, options.brokers)
         deeds = set(options.deeds) - ({Deed.WIPE, Deed.CUT} if options.brokers == 1 else set())
-        self._faults = draw(self._rng, options.seconds, len(PARTITIONS[LEDGER]), deeds)
+        self._faults = draw(self._rng, options.seconds, len(PARTITIONS[LEDGER]), deeds, options.pause_s)
         self._brokers = ClusterProcesses(
             root,
             options.brokers,
