@@ -494,13 +494,14 @@ class Broker:
             for name in change.topics:
                 encoded_topics.pop(name, None)
         before = self.replica_manager.image
-        self.replica_manager.apply(change.image, change.topics)
-        if change.topics:
-            self.log_cleaner.logs_changed()
+        # Settings first: a smaller ISR must not commit by the min.insync.replicas of before.
         if change.brokers_configured:
             self.replica_manager.config_changed(change.image.topics)
         elif change.topics_configured:
             self.replica_manager.config_changed(change.topics_configured)
+        self.replica_manager.apply(change.image, change.topics)
+        if change.topics:
+            self.log_cleaner.logs_changed()
         if before is not None:
             self._group_service.topics_changed(before, change.image, change.topics)
         if self._cluster is not None:
