@@ -1,5 +1,6 @@
 """Brokers as processes that are killed, stopped and started again."""
 
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from broker.cluster.clusters import ProcessCluster, create_request, wait_for
 from broker.sent_requests import append, batch
@@ -182,3 +184,25 @@ def test_a_shutdown_in_order_interrupts_no_producer(make: Make) -> None:
     cluster.start(2)
     wait_for(lambda: cluster.partition("t", seen_by=1)[::2] == (2, {1, 2}), "its last leader leads again")
     assert cluster.live(1) == {1, 2}
+
+
+def test_a_broker_that_lost_its_logs_does_not_lead_before_one_that_has_them(make: Make) -> None:
+    cluster = make(1, 2)
+    cluster.create("t", (1, 2), by=1)
+    wait_for(lambda: cluster.partition("t", seen_by=1)[2] == {1, 2})
+    with cluster.wire(1) as wire:
+        assert append(wire, "t") == 0
+    cluster.signal(2, signal.SIGSTOP)  # so that both die as members of the ISR
+    cluster.kill(1)
+    cluster.kill(2)
+    shutil.rmtree(cluster.directory / "1")
+    ready = cluster.begin(1)
+    cluster.start(2)
+    wait_for(ready.exists, "the broker without its logs")
+    wait_for(lambda: cluster.partition("t", seen_by=2)[0] == 2, "the broker with the records")
+    offsets = ListOffsetsRequest(
+        replica_id=-1,
+        topics=[ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])],
+    )
+    wait_for(lambda: cluster.ask(2, offsets, 5).topics[0].partitions[0].offset == 1, "the record")
+    wait_for(lambda: cluster.partition("t", seen_by=2)[::2] == (2, {1, 2}), "the copy")
