@@ -149,8 +149,9 @@ class Writer(Client):
 
     def _told(self, stream: Stream, sequence: int, sent_s: float, error: object, offset: int | None) -> None:
         self._pending -= 1
-        if error is None and offset is not None:
-            told = Acknowledgement(offset, sent_s, time.monotonic())
+        if error is None:
+            # A leader that remembers a batch, but not its offset, acknowledges it without one.
+            told = Acknowledgement(-1 if offset is None else offset, sent_s, time.monotonic())
             self.history.acknowledged[stream][sequence] = told
         elif self.promised:
             self.failures.append(f"{self.name}: record {sequence} of {stream.topic_partition} failed: {error}")
