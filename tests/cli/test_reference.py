@@ -56,8 +56,8 @@ def test_examples_can_be_typed_as_they_stand(name: str, key: str) -> None:
         words = shlex.split(line.replace("<(", "").replace(")", "") if name == "completion" else line)
         _, command, *rest = words[words.index("barnabas") :]
         assert command == name
-        if key and rest[:1] == [key]:
-            rest = rest[1:]
+        if key and rest[: len(key.split())] == key.split():
+            rest = rest[len(key.split()) :]
         else:
             assert key in ("", COMMANDS[name].load().default)
         values = parse(runnable, f"barnabas {name}", rest[: rest.index("|")] if "|" in rest else rest)

@@ -139,7 +139,12 @@ def _all_candidates(before: list[str], current: str) -> Iterable[Candidate]:
     if "" in group.commands:
         runnable = group.commands[""]
     elif not rest and not (current.startswith("-") and group.default):
-        return [Candidate(name, command.summary) for name, command in group.commands.items()]
+        first = {name.split()[0]: command.summary for name, command in group.commands.items()}
+        return [Candidate(name, summary) for name, summary in first.items()]
+    elif len(rest) == 1 and (longer := [name for name in group.commands if name.startswith(f"{rest[0]} ")]):
+        return [Candidate(name.split()[1], group.commands[name].summary) for name in longer]
+    elif " ".join(rest[:2]) in group.commands:
+        runnable, rest = group.commands[" ".join(rest[:2])], rest[2:]
     elif rest and (known := meant(rest[0], group.commands)):
         runnable, rest = group.commands[known], rest[1:]
     else:

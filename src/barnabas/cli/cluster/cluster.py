@@ -5,13 +5,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+from barnabas.cli.cluster import reassign
 from barnabas.cli.cluster.leader_history import chosen_changes, history_text
-from barnabas.cli.cluster.replication import replication_counts
 from barnabas.cli.cluster.under_replicated import under_replicated_partitions, under_replicated_text
 from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.output import CommandFailed, show, table
+from barnabas.cli.framework.replication import replication_counts
 from barnabas.cli.framework.resources import PARTITIONS, plural
+from barnabas.cli.topics.elect_leaders import elect_leaders
 from barnabas.client.admin.cluster import ClusterDescription, FeatureLevels, Features
 from barnabas.connection.cluster import TopicView
 
@@ -49,6 +51,10 @@ def under_replicated(
     with cluster.admin() as admin:
         rows = under_replicated_partitions(admin, topics or ())
     show(rows, json, lambda: under_replicated_text(rows))
+
+
+app.command("elect", example="barnabas cluster elect orders\nbarnabas cluster elect --all-topics")(elect_leaders)
+reassign.register(app)
 
 
 @app.command(

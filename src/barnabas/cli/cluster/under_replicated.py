@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from barnabas import Admin
-from barnabas.cli.cluster.replication import eligible_leaders, ids_text, is_under_replicated, replica_state
 from barnabas.cli.framework.output import table
+from barnabas.cli.framework.replication import eligible_leaders, ids_text, is_under_replicated, replica_state
 from barnabas.cli.framework.resources import chosen_topics
 from barnabas.client.admin.configs import ConfigResource
 from barnabas.client.admin.topics import EligibleLeaders

@@ -232,6 +232,8 @@ class App:
         if "" in self.commands:
             return self.commands[""], prog, arguments
         name = arguments[0] if arguments else ""
+        if " ".join(arguments[:2]) in self.commands:  # a name of two words
+            return self.commands[" ".join(arguments[:2])], f"{prog} {' '.join(arguments[:2])}", arguments[2:]
         if name in ("-h", HELP_OPTION):
             raise HelpWanted(self.overview(prog))
         if self.default is not None and (not name or name.startswith("-")):
@@ -241,6 +243,9 @@ class App:
         known = meant(name, self.commands)
         if known is not None:
             return self.commands[known], f"{prog} {known}", arguments[1:]
+        longer = [command for command in self.commands if command.startswith(f"{name} ")]
+        if longer:
+            raise WrongUsage(prog, f"{name!r} is not complete; commands are {', '.join(longer)}")
         hint = way_out(name, self.commands, f"commands are {', '.join(self.commands)}")
         raise WrongUsage(prog, f"there is no command {name!r}; {hint}")
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 from barnabas import Admin
-from barnabas.cli.cluster.replication import eligible_leaders, ids_text, replica_state
 from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json, parse_settings
 from barnabas.cli.framework.outcomes import outcomes
 from barnabas.cli.framework.output import CommandFailed, notice, print_json, show, size_text, table, time_text
+from barnabas.cli.framework.replication import eligible_leaders, ids_text, replica_state
 from barnabas.cli.framework.resources import broker_ids, chosen_names, chosen_topics, is_pattern, plural, watermarks
 from barnabas.client.admin.cluster import LogDir, LogDirReplica
 from barnabas.client.admin.configs import ConfigResource

@@ -3,11 +3,19 @@
 from barnabas.client.admin.cluster import ClusterOperations
 from barnabas.client.admin.configs import ConfigOperations
 from barnabas.client.admin.groups import GroupOperations
+from barnabas.client.admin.reassignments import ReassignmentOperations
 from barnabas.client.admin.topics import TopicOperations
 from barnabas.client.admin.transactions import TransactionOperations
 
 __all__ = ["KafkaAdminClient"]
 
 
-class KafkaAdminClient(TopicOperations, ClusterOperations, ConfigOperations, GroupOperations, TransactionOperations):
+class KafkaAdminClient(
+    TopicOperations,
+    ReassignmentOperations,
+    ClusterOperations,
+    ConfigOperations,
+    GroupOperations,
+    TransactionOperations,
+):
     """All operations. `timeout` is in seconds everywhere; None stands for default.api.timeout.ms."""

@@ -99,6 +99,8 @@ class Admin:
     describe_topics = _awaited(KafkaAdminClient.describe_topics)
     eligible_leaders = _awaited(KafkaAdminClient.eligible_leaders)
     elect_leaders = _awaited(KafkaAdminClient.elect_leaders)
+    alter_partition_reassignments = _awaited(KafkaAdminClient.alter_partition_reassignments)
+    list_partition_reassignments = _awaited(KafkaAdminClient.list_partition_reassignments)
     delete_records = _awaited(KafkaAdminClient.delete_records)
     list_offsets = _awaited(KafkaAdminClient.list_offsets)
 

@@ -69,6 +69,10 @@ def _value_or_none(what: str, given: object) -> str | None:
     return None if given is None else _value(what, given)
 
 
+def _numbers_or_none(what: str, given: object) -> list[int] | None:
+    return None if given is None else list(numbers(what, given))
+
+
 _settings: Final = mapping(text, _value, '{"retention.ms": "60000"}')
 _changed_settings: Final = mapping(text, _value_or_none, '{"retention.ms": "60000"}')
 _assignments: Final = mapping(number(0), numbers, "{0: [1, 2]}")
@@ -173,6 +177,7 @@ READERS: Final[Mapping[str, Reader[Any]]] = {
     "producer_id": number(0, INT64_MAX),
     "producer_ids": each_once(numbers),
     "reason": text,
+    "replicas": by_partition(_numbers_or_none, "[1, 2, 3]"),
     "require_stable": flag,
     "resources": each_once(several(_resource, 'what has settings, such as [("topic", "orders")]')),
     "running_longer_than_ms": number(-1, INT64_MAX),

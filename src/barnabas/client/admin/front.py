@@ -107,6 +107,8 @@ class Admin:
     describe_topics = _waiting(KafkaAdminClient.describe_topics)
     eligible_leaders = _waiting(KafkaAdminClient.eligible_leaders)
     elect_leaders = _waiting(KafkaAdminClient.elect_leaders)
+    alter_partition_reassignments = _waiting(KafkaAdminClient.alter_partition_reassignments)
+    list_partition_reassignments = _waiting(KafkaAdminClient.list_partition_reassignments)
     delete_records = _waiting(KafkaAdminClient.delete_records)
     list_offsets = _waiting(KafkaAdminClient.list_offsets)
 

@@ -1,0 +1,206 @@
+"""`barnabas cluster reassign` and `drain`: move replicas to other brokers."""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated
+
+from barnabas import Admin
+from barnabas.cli.cluster.reassignment_file import parse_assignment, reassignment_json
+from barnabas.cli.cluster.reassignment_plan import Assignment, plan_replicas
+from barnabas.cli.cluster.reassignment_progress import progress_rows, progress_text, wait_until_done
+from barnabas.cli.framework.app import App, Argument, Option
+from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
+from barnabas.cli.framework.outcomes import outcomes
+from barnabas.cli.framework.output import CommandFailed, notice, print_json, show, table
+from barnabas.cli.framework.replication import ids_text
+from barnabas.cli.framework.resources import PARTITIONS, broker_ids, chosen_partitions, chosen_topics, plural
+from barnabas.connection.cluster import TopicView
+from barnabas.errors import UsageError
+from barnabas.types import TopicPartition
+
+__all__ = ["register"]
+
+Wait = Annotated[bool, Option(help="Return when all is done, not when it has begun.")]
+
+
+def register(app: App) -> None:
+    """Adds the commands to `barnabas cluster`."""
+    app.command(
+        "reassign plan",
+        example="barnabas cluster reassign plan orders --replication-factor 3 > plan.json\n"
+        "barnabas cluster reassign plan --broker 1 --broker 2 --broker 4",
+    )(plan)
+    app.command("reassign execute", example="barnabas cluster reassign execute plan.json --wait")(execute)
+    app.command("reassign status", example="barnabas cluster reassign status")(status)
+    app.command(
+        "reassign cancel",
+        example="barnabas cluster reassign cancel orders\nbarnabas cluster reassign cancel --all",
+    )(cancel)
+    app.command("drain", example="barnabas cluster drain 3\nbarnabas cluster drain 3 --execute")(drain)
+
+
+def plan(
+    topics: Annotated[list[str] | None, Argument("TOPIC", "Only these topics; ^PATTERN for all that begin so.")] = None,
+    broker: Annotated[list[int] | None, Option(help="Put replicas on this broker; repeat for more.")] = None,
+    replication_factor: Annotated[int, Option("-r", help="How many replicas each partition gets.", minimum=0)] = 0,
+    current: Annotated[bool, Option(help="Print the replicas of now, to go back to them later.")] = False,
+    cluster: Cluster = DEFAULT_CLUSTER,
+    json: Json = False,
+) -> None:
+    """Print a plan that spreads replicas and preferred leaders evenly over brokers and their racks, with few moves.
+
+    It has the format of Kafka's kafka-reassign-partitions, for `reassign execute`. Nothing is moved. Without brokers it
+    is for all that are live, and without a topic for all topics.
+    """
+    with cluster.admin() as admin:
+        views = admin.list_topics(internal=True)
+        wanted = chosen_topics(admin, topics) if topics else views
+        racks = _racks(admin, broker)
+    present = _assignment(wanted)
+    if current:
+        print_json(reassignment_json(present))
+        return
+    others = {tp: replicas for tp, replicas in _assignment(views).items() if tp not in present}
+    planned = plan_replicas(present, racks, replication_factor=replication_factor or None, others=others)
+    print_json(reassignment_json(planned))
+    if not json:
+        changed = [tp for tp in planned if list(present[tp]) != planned[tp]]
+        copies = sum(len(set(planned[tp]) - set(present[tp])) for tp in planned)
+        notice(f"{len(changed)} of {plural(len(planned), 'partition')} change, {plural(copies, 'replica')} to copy")
+
+
+def execute(
+    file: Annotated[str, Argument("FILE", "A plan, in the format of kafka-reassign-partitions; - for standard input.")],
+    wait: Wait = False,
+    cluster: Cluster = DEFAULT_CLUSTER,
+    json: Json = False,
+) -> None:
+    """Begin to move replicas as a plan says. The first broker of each list becomes the preferred leader.
+
+    Partitions that are as the plan says already stay as they are. Records are served meanwhile.
+    """
+    planned = parse_assignment(_read(file), file)
+    with cluster.admin() as admin:
+        failed = _begin(admin, planned, wait=wait)
+    _finish(planned, failed, "reassigned" if wait else "begun", json)
+
+
+def status(cluster: Cluster = DEFAULT_CLUSTER, json: Json = False) -> None:
+    """List the reassignments in progress, which new replicas are in sync already, and how much is to copy."""
+    with cluster.admin() as admin:
+        rows = progress_rows(admin)
+    show(rows, json, lambda: progress_text(rows))
+
+
+def cancel(
+    topics: Annotated[list[str] | None, Argument(PARTITIONS, "A topic, some of its partitions, or ^PATTERN.")] = None,
+    all_reassignments: Annotated[bool, Option("--all", help="All reassignments in progress.")] = False,
+    cluster: Cluster = DEFAULT_CLUSTER,
+    json: Json = False,
+) -> None:
+    """Cancel reassignments in progress: the partitions keep the replicas that they had before."""
+    if bool(topics) == all_reassignments:
+        raise UsageError(
+            "reassign cancel: give either TOPIC, as in `barnabas cluster reassign cancel orders`, or --all"
+        )
+    with cluster.admin() as admin:
+        running = admin.list_partition_reassignments()
+        chosen = [tp for tp in chosen_partitions(admin, topics) if tp in running] if topics else list(running)
+        _, failed = outcomes(lambda: admin.alter_partition_reassignments(dict.fromkeys(chosen)))
+    _finish(dict.fromkeys(chosen, ()), failed, "cancelled", json, nothing="no reassignment is in progress")
+
+
+def drain(
+    broker: Annotated[int, Argument("BROKER", "The node id of the broker.")],
+    execute: Annotated[bool, Option(help="Carry it out and wait for the end; otherwise only show the plan.")] = False,
+    cluster: Cluster = DEFAULT_CLUSTER,
+    json: Json = False,
+) -> None:
+    """Move all replicas away from a broker, so that it can be stopped for good: show the plan, or --execute it.
+
+    The other live brokers get them, spread over their racks. The broker may be dead. An interrupt ends the waiting
+    only: `barnabas cluster reassign status` shows what is left.
+    """
+    with cluster.admin() as admin:
+        present = _assignment(admin.list_topics(internal=True))
+        racks = _racks(admin, None)
+        racks.pop(broker, None)
+        leaving = {tp: replicas for tp, replicas in present.items() if broker in replicas}
+        others = {tp: replicas for tp, replicas in present.items() if tp not in leaving}
+        planned = plan_replicas(leaving, racks, others=others)
+        if not execute:
+            _show_plan(present, planned, broker, json)
+            return
+        failed = _begin(admin, planned, wait=True)
+    _finish(planned, failed, "moved", json, nothing=f"broker {broker} has no replicas")
+
+
+def _show_plan(present: Assignment, planned: Assignment, broker: int, as_json: bool) -> None:
+    report = {
+        "executed": False,
+        "partitions": [
+            {**tp._asdict(), "replicas": list(present[tp]), "planned": list(replicas)}
+            for tp, replicas in sorted(planned.items())
+        ],
+    }
+
+    def text() -> str:
+        if not planned:
+            return f"broker {broker} has no replicas"
+        head = f"PLAN, nothing is moved yet; with --execute {plural(len(planned), 'partition')} will be:"
+        rows = [(*tp, ids_text(present[tp]), ids_text(replicas)) for tp, replicas in sorted(planned.items())]
+        return f"{head}\n{table(('topic', 'partition', 'replicas', 'planned'), rows)}"
+
+    show(report, as_json, text)
+
+
+def _racks(admin: Admin, wanted: Iterable[int] | None) -> dict[int, str | None]:
+    """Returns the racks of these brokers, or of all that are live. Raises CommandFailed for one that is not live."""
+    ids = broker_ids(admin, wanted)
+    return {node_id: broker.rack for node_id, broker in admin.describe_cluster().brokers.items() if node_id in ids}
+
+
+def _assignment(views: Iterable[TopicView]) -> dict[TopicPartition, Sequence[int]]:
+    return {TopicPartition(view.name, p.partition): p.replicas for view in views for p in view.in_order()}
+
+
+def _begin(admin: Admin, planned: Assignment, *, wait: bool) -> Mapping[TopicPartition, Exception]:
+    """Begins the reassignments that change something. Returns the errors."""
+    if not planned:
+        return {}
+    wanted: dict[tuple[str, int], Sequence[int] | None] = {tp: list(replicas) for tp, replicas in planned.items()}
+    _, failed = outcomes(lambda: admin.alter_partition_reassignments(wanted))
+    if wait:
+        wait_until_done(admin, [tp for tp in planned if tp not in failed])
+    return failed
+
+
+def _finish(
+    planned: Assignment,
+    failed: Mapping[TopicPartition, Exception],
+    done: str,
+    as_json: bool,
+    *,
+    nothing: str = "nothing to do",
+) -> None:
+    report = [
+        {
+            **tp._asdict(),
+            "replicas": list(replicas),
+            "result": "failed" if tp in failed else done,
+            "error": failed.get(tp),
+        }
+        for tp, replicas in sorted(planned.items())
+    ]
+    succeeded = len(planned) - len(failed)
+    if as_json or succeeded or not planned:
+        show(report, as_json, lambda: f"{done} {plural(succeeded, 'partition')}" if planned else nothing)
+    if failed:
+        raise CommandFailed("; ".join(str(error) for error in failed.values()))
+
+
+def _read(file: str) -> str:
+    if file == "-":
+        return sys.stdin.read()
+    with open(file, encoding="utf-8") as text:
+        return text.read()

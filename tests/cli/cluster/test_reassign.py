@@ -1,0 +1,98 @@
+"""`barnabas cluster reassign`, `drain` and `elect` against three brokers."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from barnabas.cli.framework.resources import chosen_partitions
+from barnabas.errors import ItemsFailed, NoReassignmentInProgress
+from barnabas.testing import Cluster
+from barnabas.types import TopicPartition
+from cli.cluster.three_brokers import bootstrap as bootstrap
+from cli.cluster.three_brokers import kafka as kafka
+from cli.cluster.three_brokers import shared_cluster as shared_cluster
+from cli.conftest import Run
+
+
+def replicas(kafka: Cluster, topic: str) -> list[list[int]]:
+    views = {view.name: view for view in kafka.admin.list_topics()}
+    return [list(partition.replicas) for partition in views[topic].in_order()]
+
+
+def test_a_plan_is_made_carried_out_and_taken_back(kafka: Cluster, in_process: Run, tmp_path: Path) -> None:
+    kafka.create_topic("t", assignments={0: [1], 1: [1], 2: [1]})
+    in_process("produce", "t", input="a\nb\nc\n")
+    before = in_process("cluster", "reassign", "plan", "t", "--current").stdout
+    made = in_process("cluster", "reassign", "plan", "t", "-r", "3")
+    assert made.stderr == "3 of 3 partitions change, 6 replicas to copy\n"
+    plan = tmp_path / "plan.json"
+    plan.write_text(made.stdout)
+    done = in_process("cluster", "reassign", "execute", str(plan), "--wait")
+    assert (done.returncode, done.stdout) == (0, "reassigned 3 partitions\n")
+    assert [sorted(each) for each in replicas(kafka, "t")] == [[1, 2, 3]] * 3
+    assert sorted(each[0] for each in replicas(kafka, "t")) == [1, 2, 3]
+    assert [kafka.in_sync_replicas("t", number) for number in range(3)] == [{1, 2, 3}] * 3
+    assert in_process("cluster", "reassign", "status").stdout == "no reassignment is in progress\n"
+    plan.write_text(before)
+    assert in_process("cluster", "reassign", "execute", str(plan), "--wait").returncode == 0
+    assert replicas(kafka, "t") == [[1], [1], [1]]
+    assert sorted(in_process("consume", "t", "-e").stdout.split()) == ["a", "b", "c"]
+
+
+def test_a_reassignment_that_cannot_end_is_shown_and_cancelled(kafka: Cluster, in_process: Run, tmp_path: Path) -> None:
+    kafka.create_topic("t", assignments={0: [1, 2]})
+    kafka.kill(3)
+    kafka.wait_for(lambda: kafka.admin.describe_cluster(include_fenced=True).fenced == {3}, what="the fencing")
+    plan = tmp_path / "plan.json"
+    entry = {"topic": "t", "partition": 0, "replicas": [1, 3]}
+    plan.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+    assert in_process("cluster", "reassign", "execute", str(plan)).stdout == "begun 1 partition\n"
+    (row,) = json.loads(in_process("cluster", "reassign", "status", "--json").stdout)
+    assert (row["topic"], row["adding"], row["removing"], row["in_sync"]) == ("t", [3], [2], [])
+    assert in_process("cluster", "reassign", "status").stdout.splitlines()[1].split()[:5] == [
+        *("t", "0", "1,3,2", "3", "2"),
+    ]
+    assert in_process("cluster", "reassign", "cancel", "t").stdout == "cancelled 1 partition\n"
+    assert replicas(kafka, "t") == [[1, 2]]
+    assert in_process("cluster", "reassign", "cancel", "--all").stdout == "no reassignment is in progress\n"
+    with pytest.raises(ItemsFailed) as refused:
+        kafka.admin.alter_partition_reassignments({("t", 0): None})
+    assert refused.value.only(NoReassignmentInProgress)
+
+
+def test_a_broker_is_drained(kafka: Cluster, in_process: Run) -> None:
+    kafka.create_topic("t", assignments={0: [3, 1], 1: [1, 2], 2: [2, 3]})
+    planned = in_process("cluster", "drain", "3")
+    assert planned.stdout.startswith("PLAN, nothing is moved yet; with --execute 2 partitions will be:\n")
+    assert json.loads(in_process("cluster", "drain", "3", "--json").stdout)["executed"] is False
+    assert replicas(kafka, "t")[0] == [3, 1]
+    done = in_process("cluster", "drain", "3", "--execute")
+    assert (done.returncode, done.stdout) == (0, "moved 2 partitions\n")
+    assert [sorted(each) for each in replicas(kafka, "t")] == [[1, 2]] * 3
+    assert in_process("cluster", "drain", "3", "--execute").stdout == "broker 3 has no replicas\n"
+    kafka.create_topic("u")
+    refused = in_process("cluster", "drain", "3")
+    assert refused.returncode == 1
+    assert "u-0 needs 3 brokers for its replicas, and there are 2 brokers" in refused.stderr
+
+
+def test_wrong_words(kafka: Cluster, in_process: Run, tmp_path: Path) -> None:
+    alone = in_process("cluster", "reassign")
+    assert alone.returncode == 2
+    assert "'reassign' is not complete; commands are reassign plan, reassign execute" in alone.stderr
+    assert in_process("cluster", "reassign", "cancel").returncode == 2
+    assert in_process("cluster", "reassign", "execute", str(tmp_path / "none")).returncode == 1
+    unknown = tmp_path / "unknown.json"
+    unknown.write_text('{"version": 1, "partitions": [{"topic": "none", "partition": 0, "replicas": [1]}]}')
+    refused = in_process("cluster", "reassign", "execute", str(unknown))
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "none-0" in refused.stderr
+
+
+def test_leaders_are_elected(kafka: Cluster, in_process: Run) -> None:
+    kafka.create_topic("t", assignments={0: [1, 2, 3]})
+    kafka.move_leader("t", 0, 2)
+    assert "elected" in in_process("cluster", "elect", "t").stdout
+    assert kafka.leader("t") == 1
+    assert chosen_partitions(kafka.admin, ["t"]) == [TopicPartition("t", 0)]
