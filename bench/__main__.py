@@ -40,6 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from bench.clients import pipes
 
         return pipes.main(options)
+    if options.command == "cluster":
+        from bench.cluster import beside_kafka
+
+        return beside_kafka.main(options)
     if options.command == "spark":
         return spark.main(options)
     document = json.loads(Path(options.json).read_text())
@@ -91,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     cleaning.add_argument("--seconds", type=int, default=15, help="without a cleaner, serving (default: %(default)s)")
     _add_clients(commands)
     _add_pipes(commands)
+    _add_cluster(commands)
     spark.add_options(commands)
     return parser
 
@@ -113,6 +118,26 @@ def _add_pipes(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     beside.add_argument("--records", type=int, default=5_000_000, help="of 100 B in a round (default: %(default)s)")
     beside.add_argument("--json", default="build/pipes.json", help="where the figures go (default: %(default)s)")
     beside.add_argument("--docs", default="", help="also write the table into this page, e.g. docs/benchmarks.md")
+
+
+def _add_cluster(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    three = commands.add_parser(
+        "cluster", help="three brokers beside three of Apache Kafka: speed and failover; a plot"
+    )
+    three.add_argument(
+        "--brokers",
+        default="kafka,barnabas",
+        help="comma-separated: kafka, barnabas, or NAME=COMMAND with {port} or {address} of the first of its three "
+        "brokers (default: %(default)s)",
+    )
+    three.add_argument("--rows", default="", help="as in run; growth is measured of the last cluster alone")
+    three.add_argument("--rounds", type=int, help="rounds, each from empty directories (default: 3, quick: 1)")
+    three.add_argument("--quick", action="store_true", help="little data, one round: shows that everything runs")
+    three.add_argument("--largest-partitions", type=int, default=10_000, help="of growth (default: %(default)s)")
+    three.add_argument("--out", default="docs", help="folder of the plot (default: %(default)s)")
+    three.add_argument("--json", default="build/cluster.json", help="where the figures go (default: %(default)s)")
+    three.add_argument("--docs", default="", help="also write the tables into this page, e.g. docs/benchmarks.md")
+    three.add_argument("--check", action="store_true", help="exit code 1 when a target is missed")
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo,bench]'
 	@touch $@
 
-.PHONY: bench bench-quick bench-growth bench-clients bench-pipes bench-compaction bench-spark
+.PHONY: bench bench-quick bench-growth bench-clients bench-pipes bench-compaction bench-cluster bench-spark
 bench: $(BENCH_INSTALLED)  ## Every row beside Apache Kafka and kfake, about 20 minutes; writes docs/benchmarks.md
 	$(BENCH_PYTHON) -m bench run --brokers $(BENCH_BROKERS) --docs docs/benchmarks.md $(BENCH_ARGS)
 
@@ -27,6 +27,9 @@ bench-pipes: $(BENCH_INSTALLED)  ## barnabas produce and consume beside kcat (ap
 bench-compaction: $(BENCH_INSTALLED)  ## CPU of compaction beside Apache Kafka's, and what producers feel of it; 10 GB written
 	$(BENCH_PYTHON) -m bench compaction speed $(BENCH_ARGS)
 	$(BENCH_PYTHON) -m bench compaction serving --written-gb 10 --live-mb 100 --rate-mb 50 --value-bytes 2000
+
+bench-cluster: $(BENCH_INSTALLED)  ## Three brokers beside three of Apache Kafka, 20 minutes: speed, failover, a plot; writes docs/benchmarks.md
+	$(BENCH_PYTHON) -m bench cluster --docs docs/benchmarks.md $(BENCH_ARGS)
 
 # On the newest pyspark that has a JVM connector, in a virtual environment of its own.
 bench-spark: spark-connector $(VENV)-pyspark-$(SPARK_CONNECTOR)/.installed-spark  ## Spark's JVM connector beside ours on our broker; 25 minutes; writes docs/benchmarks.md

@@ -79,6 +79,11 @@ class BrokerProcess:
             os.killpg(self._process.pid, signal_number)
         self._process.wait(timeout_s)
 
+    def wait(self, timeout_s: float = 120.0) -> None:
+        """Returns when the process has ended."""
+        assert self._process is not None, "start() comes first"
+        self._process.wait(timeout_s)
+
     def clear(self) -> None:
         """Empties the broker's directory; the broker must be stopped."""
         assert not self.running

@@ -59,7 +59,7 @@ def main(options: argparse.Namespace) -> int:
         for figure, slope in slopes(points).items():
             if slope > WORSE_THAN_LINEAR:
                 print(f"worse than linear: {what}: {figure} grows with n^{slope:.2f}")
-        _plot(what, points, broker.name, Path(options.out))
+        plot(AXES[what], points, broker.name, Path(options.out, f"growth-{what}.svg"))
     return 0
 
 
@@ -154,7 +154,7 @@ def _restarts(broker: BrokerProcess) -> Figures:
     return {"restart_clean_s": clean, "restart_killed_s": broker.first_ack_s()}
 
 
-def _plot(what: str, points: Mapping[float, Figures], name: str, folder: Path) -> None:
+def plot(axis_name: str, points: Mapping[float, Figures], name: str, path: Path) -> None:
     """One SVG: a panel per figure on logarithmic axes, with a dotted line that grows linearly from the first point."""
     try:
         import matplotlib
@@ -182,12 +182,11 @@ def _plot(what: str, points: Mapping[float, Figures], name: str, folder: Path) -
             axis.set_ylim(min(values) / 2, max(values) * 3)
         label = f"  (n^{exponent[measured]:.1f})" if measured in exponent else ""
         axis.set_title(f"{measured}{label}", fontsize=9)
-        axis.set_xlabel(AXES[what], fontsize=8)
+        axis.set_xlabel(axis_name, fontsize=8)
         axis.grid(visible=True, which="major", alpha=0.3)
     for axis in [axis for row in axes for axis in row][len(names) :]:
         axis.set_visible(False)
-    figure.suptitle(f"{name}: growth with {AXES[what]}; dotted: linear", fontsize=10)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"growth-{what}.svg"
+    figure.suptitle(f"{name}: growth with {axis_name}; dotted: linear", fontsize=10)
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Date": None})
     print(f"wrote {path}")

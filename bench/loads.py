@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # documented place
@@ -26,6 +27,18 @@ LOAD_TIMEOUT_S = 600
 WRITE_FLOOR_BYTES_MAX = 1 << 30
 LOAD_ERRORS = (KafkaException, subprocess.SubprocessError)
 RESULT = re.compile(r"in (\d+)ms: (\d+) msgs/s")
+
+
+class Measured(Protocol):
+    """One broker, or all those of a cluster."""
+
+    bytes_moved: int
+    directory: Path
+
+    @property
+    def address(self) -> str: ...
+    def cpu_s(self) -> float: ...
+    def memory_mb(self) -> float: ...
 
 
 def create_topic(broker: BrokerProcess, topic: str, partitions: int = PARTITIONS) -> None:
@@ -59,7 +72,7 @@ def end_offsets(broker: BrokerProcess, topic: str) -> dict[int, int]:
         consumer.close()
 
 
-def performance_command(broker: BrokerProcess, *arguments: str) -> list[str]:
+def performance_command(broker: Measured, *arguments: str) -> list[str]:
     return [str(peers.rdkafka_performance()), "-b", broker.address, "-q", *arguments]
 
 
@@ -85,7 +98,7 @@ def records_per_s(command: Sequence[str]) -> float:
     return float(found[-1][1])
 
 
-def produce(broker: BrokerProcess, topic: str, size: int, count: int, acks: int, codec: str) -> Figures:
+def produce(broker: Measured, topic: str, size: int, count: int, acks: int, codec: str) -> Figures:
     cpu_before = broker.cpu_s()
     rate = records_per_s(performance_command(broker, *producer_arguments(topic, size, count, acks, codec)))
     figures = _throughput(broker, rate, size, count, cpu_before)
@@ -109,16 +122,16 @@ def write_floor(directory: Path, total_bytes: int) -> float:
         return (time.process_time() - began) / (total_bytes // len(chunk) * len(chunk) / 1e9)
 
 
-def consume(broker: BrokerProcess, topic: str, size: int, count: int) -> Figures:
+def consume(broker: Measured, topic: str, size: int, count: int, partitions: int = PARTITIONS) -> Figures:
     cpu_before = broker.cpu_s()
     arguments = ["-C", "-t", topic, "-o", "beginning", "-c", str(count), "-X", "queued.min.messages=1000000"]
     arguments += ["-X", "fetch.message.max.bytes=1048576", "-B", "10000"]
-    for partition in range(PARTITIONS):
+    for partition in range(partitions):
         arguments += ["-p", str(partition)]
     return _throughput(broker, records_per_s(performance_command(broker, *arguments)), size, count, cpu_before)
 
 
-def _throughput(broker: BrokerProcess, rate: float, size: int, count: int, cpu_before: float) -> Figures:
+def _throughput(broker: Measured, rate: float, size: int, count: int, cpu_before: float) -> Figures:
     broker.bytes_moved += size * count
     gigabytes = size * count / 1e9
     return {
@@ -128,7 +141,7 @@ def _throughput(broker: BrokerProcess, rate: float, size: int, count: int, cpu_b
     }
 
 
-def produce_latency(broker: BrokerProcess, topic: str, rate: int, seconds: int, size: int = 100) -> Figures:
+def produce_latency(broker: Measured, topic: str, rate: int, seconds: int, size: int = 100) -> Figures:
     """acks=all at a fixed rate into one partition; the first quarter is warm-up."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "latencies")
@@ -339,7 +352,7 @@ def memory_after(broker: BrokerProcess, needed: int, size: int, count: int, acks
     return {"memory_MB": broker.memory_mb()}
 
 
-def idle(broker: BrokerProcess, settle_s: float, measure_s: float) -> Figures:
+def idle(broker: Measured, settle_s: float, measure_s: float) -> Figures:
     time.sleep(settle_s)
     before = broker.cpu_s()
     time.sleep(measure_s)

@@ -91,6 +91,38 @@ exec java -Xms1g -Xmx1g -server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:Initiat
     -cp '{libs}/*' kafka.Kafka "$data.properties"
 """
 
+KAFKA_NODE_SCRIPT = """#!/bin/sh
+# {name} ID DATADIR PORT,... CONTROLLERPORT,... [NAME=VALUE ...]: the same for node ID (1, 2, ...) of a cluster of as
+# many nodes as there are ports, each a broker and a controller; three replicas, every timeout Kafka's default
+set -e
+id=$1; mkdir -p "$2"; data=$(readlink -f "$2"); ports=$3; controllers=$4; shift 4
+port=$(echo "$ports" | cut -d, -f"$id"); controller=$(echo "$controllers" | cut -d, -f"$id")
+voters=$(echo "$controllers" | tr , '\\n' | awk '{{printf "%s%d@127.0.0.1:%s", (NR > 1 ? "," : ""), NR, $1}}')
+cat > "$data.properties" <<PROPERTIES
+process.roles=broker,controller
+node.id=$id
+listeners=PLAINTEXT://127.0.0.1:$port,CONTROLLER://127.0.0.1:$controller
+advertised.listeners=PLAINTEXT://127.0.0.1:$port
+controller.listener.names=CONTROLLER
+controller.quorum.voters=$voters
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs=$data
+default.replication.factor=3
+min.insync.replicas=2
+offsets.topic.replication.factor=3
+transaction.state.log.replication.factor=3
+transaction.state.log.min.isr=2
+share.coordinator.state.topic.replication.factor=3
+share.coordinator.state.topic.min.isr=2
+group.initial.rebalance.delay.ms=0
+PROPERTIES
+[ $# = 0 ] || printf '%s\n' "$@" >> "$data.properties"
+[ -f "$data/meta.properties" ] || java -XX:TieredStopAtLevel=1 -cp '{libs}/*' \\
+    kafka.tools.StorageTool format -t MkU3OEVBNTcwNTJENDM2Qg -c "$data.properties"
+exec java -Xms512m -Xmx512m -server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35 \\
+    -XX:+ExplicitGCInvokesConcurrent -Djava.awt.headless=true -cp '{libs}/*' kafka.Kafka "$data.properties"
+"""
+
 KFAKE_MAIN = """package main
 
 import (
@@ -148,6 +180,15 @@ def kafka_script() -> Path:
     libs = kafka_libs()
     script = libs.parent / "kafka.sh"
     _write_executable(script, KAFKA_SCRIPT.format(name=script.name, libs=libs))
+    return script
+
+
+def kafka_node_script() -> Path:
+    """``kafka-node.sh ID DATADIR PORTS CONTROLLERPORTS [NAME=VALUE ...]``: one node of a cluster in the foreground."""
+    need("java")
+    libs = kafka_libs()
+    script = libs.parent / "kafka-node.sh"
+    _write_executable(script, KAFKA_NODE_SCRIPT.format(name=script.name, libs=libs))
     return script
 
 

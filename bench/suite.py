@@ -83,16 +83,46 @@ LARGE, LOOP = "transaction of 1,000 records", "read-process-write"
 NEW_TRANSACTIONAL_IDS = 20  # of one round; the first of a broker's life makes the coordinator's topic too
 
 
-class Suite:
-    """Runs the chosen rows; ``results[row][figure][broker]`` is the list of the rounds' values."""
+class Measurements:
+    """Keeps the figures of the chosen rows; ``results[row][figure][broker]`` is the list of the rounds' values."""
 
-    def __init__(self, brokers: Sequence[BrokerProcess], scale: Scale, rows: Sequence[str]) -> None:
-        self.brokers = brokers
-        self.scale = scale
+    def __init__(self, rounds: int, rows: Sequence[str]) -> None:
+        self.rounds = rounds
         self._rows = [re.compile(row, re.IGNORECASE) for row in rows]
         self.results: dict[str, dict[str, dict[str, list[float]]]] = {}
         self.failures: list[str] = []
         self._began = time.monotonic()
+
+    def wanted(self, row: str) -> bool:
+        return not self._rows or any(pattern.search(row) for pattern in self._rows)
+
+    def take(self, row: str, name: str, round_number: int, measure: Callable[[], Figures]) -> bool:
+        """Runs one measurement of a broker. Returns False if it failed, which is noted."""
+        try:
+            figures = measure()
+        except (BrokerFailed, OSError, *loads.LOAD_ERRORS) as error:
+            self.failures.append(f"{row}, {name}: {one_line(error)}")
+            print(f"{self.clock()} {self.failures[-1]}", file=sys.stderr, flush=True)
+            return False
+        if self.wanted(row):
+            for figure, value in figures.items():
+                self.results.setdefault(row, {}).setdefault(figure, {}).setdefault(name, []).append(value)
+            shown = "  ".join(f"{figure} {format_number(value)}" for figure, value in figures.items())
+            print(f"{self.clock()} {round_number + 1}/{self.rounds}  {row:34} {name:10} {shown}", flush=True)
+        return True
+
+    def clock(self) -> str:
+        seconds = int(time.monotonic() - self._began)
+        return f"[{seconds // 60:02}:{seconds % 60:02}]"
+
+
+class Suite(Measurements):
+    """Runs the chosen rows on every broker in turn."""
+
+    def __init__(self, brokers: Sequence[BrokerProcess], scale: Scale, rows: Sequence[str]) -> None:
+        super().__init__(scale.rounds, rows)
+        self.brokers = brokers
+        self.scale = scale
 
     def run(self) -> None:
         scale = self.scale
@@ -107,9 +137,6 @@ class Suite:
         self._restarts()
         if self.wanted("1,000 topics"):
             self._alternate("1,000 topics", range(1), loads.many_topics, scale.topics)
-
-    def wanted(self, row: str) -> bool:
-        return not self._rows or any(pattern.search(row) for pattern in self._rows)
 
     def _starts(self) -> None:
         """Measures the time from an empty directory to the first acknowledged record, then the idle broker; the last
@@ -215,37 +242,18 @@ class Suite:
             try:
                 action(broker, *arguments)
             except (BrokerFailed, OSError, *loads.LOAD_ERRORS) as error:
-                print(
-                    f"{self._clock()} preparing {row}, {broker.name}: {_one_line(error)}", file=sys.stderr, flush=True
-                )
+                print(f"{self.clock()} preparing {row}, {broker.name}: {one_line(error)}", file=sys.stderr, flush=True)
 
     def _record(
         self, row: str, broker: BrokerProcess, round_number: int, measure: Callable[..., Figures], *arguments: object
     ) -> None:
-        """Runs one measurement. A broker that fails a row is noted and continues with the next; one that has died is
-        restarted."""
-        try:
-            figures = measure(broker, *arguments)
-        except (BrokerFailed, OSError, *loads.LOAD_ERRORS) as error:
-            self.failures.append(f"{row}, {broker.name}: {_one_line(error)}")
-            print(f"{self._clock()} {self.failures[-1]}", file=sys.stderr, flush=True)
-            if not broker.running:
-                broker.start()
-                broker.first_ack_s()
-            return
-        if not self.wanted(row):
-            return
-        for figure, value in figures.items():
-            self.results.setdefault(row, {}).setdefault(figure, {}).setdefault(broker.name, []).append(value)
-        shown = "  ".join(f"{figure} {format_number(value)}" for figure, value in figures.items())
-        print(f"{self._clock()} {round_number + 1}/{self.scale.rounds}  {row:34} {broker.name:10} {shown}", flush=True)
-
-    def _clock(self) -> str:
-        seconds = int(time.monotonic() - self._began)
-        return f"[{seconds // 60:02}:{seconds % 60:02}]"
+        """Runs one measurement. A broker that fails a row continues with the next; one that has died is restarted."""
+        if not self.take(row, broker.name, round_number, lambda: measure(broker, *arguments)) and not broker.running:
+            broker.start()
+            broker.first_ack_s()
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     return f"{type(error).__name__} {error}".replace("\n", " ")[:300]
 
 

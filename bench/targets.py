@@ -90,3 +90,38 @@ TARGETS: Mapping[tuple[str, str], Target] = {
     ("1,000 connections", "connect_ms"): at_most(0.4),
     ("1,000 connections", "memory_kB_each"): Target(24, absolute=True),
 }
+
+CLUSTER_TARGETS: Mapping[tuple[str, str], Target] = {
+    ("start", "first_ack_s"): at_most(0.15),
+    ("idle", "memory_MB"): at_most(0.12),
+    ("idle", "cpu_percent"): at_most(0.3),
+    ("memory after load", "memory_MB"): at_most(0.1),
+    ("produce 100 B acks=all", "records_per_s"): at_least(1.5),
+    ("produce 100 B acks=all", "cpu_s_per_GB"): at_most(0.4),
+    ("produce 1 KB acks=all", "records_per_s"): at_least(1.7),
+    ("produce 1 KB acks=all", "cpu_s_per_GB"): at_most(0.5),
+    ("consume 1 KB", "records_per_s"): at_least(1.0),
+    ("consume 1 KB", "cpu_s_per_GB"): at_most(0.8),
+    ("latency 1,000/s", "p50_ms"): at_most(1.0),
+    ("latency 1,000/s", "p99_ms"): at_most(0.4),
+    ("latency 1,000/s", "p999_ms"): at_most(0.4),
+    ("latency 1,000/s", "cpu_percent"): at_most(0.5),
+    ("SIGKILL of a leader", "gap_s"): at_most(0.06),
+    ("SIGKILL of a leader", "gap_elsewhere_s"): at_most(0.06),
+    ("SIGKILL of a leader", "in_sync_s"): at_most(0.3),
+    ("SIGKILL of the controller", "gap_s"): at_most(0.06),
+    ("SIGKILL of the group coordinator", "consumer_gap_s"): at_most(0.1),
+    ("SIGKILL of the group coordinator", "commit_gap_s"): at_most(0.1),
+    ("SIGTERM of a leader", "gap_s"): at_most(0.3),
+    **{
+        (row, anomaly): Target(0, absolute=True)
+        for row in (
+            "SIGKILL of a leader",
+            "SIGKILL of the controller",
+            "SIGKILL of the group coordinator",
+            "SIGTERM of a leader",
+        )
+        for anomaly in ("lost", "doubled", "disordered")
+    },
+}
+"""The same for three brokers beside three of Apache Kafka."""

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Mapping
 
 FETCH, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP, API_VERSIONS = 1, 11, 12, 13, 14, 18
+DESCRIBE_QUORUM = 55
 FETCH_VERSION = 4
 BATCH_OVERHEAD = 12
 LAST_OFFSET_DELTA_AT = 23
@@ -104,6 +105,19 @@ def _next_offset(records: memoryview) -> int:
         after = base_offset + delta + 1
         position += BATCH_OVERHEAD + length
     return after
+
+
+def quorum_leader(connection: socket.socket) -> int:
+    """Asks for the leader of Apache Kafka's metadata log (DescribeQuorum, version 0). Raises ValueError without one."""
+    name = b"__cluster_metadata"
+    tags, one, compact_name = b"\0", b"\2", bytes([len(name) + 1]) + name
+    body = tags + one + compact_name + one + struct.pack(">i", 0) + 3 * tags
+    answer = Reader(call(connection, frame(DESCRIBE_QUORUM, 0, 1, body)))
+    answer.position = bytes(answer.data).index(name) + len(name) + 1 + 4  # the length of an array, the partition
+    error, leader = answer.int16(), answer.int32()
+    if error or leader < 0:
+        raise ValueError(f"no leader of {name.decode()}: error {error}")
+    return leader
 
 
 def receive_exactly(connection: socket.socket, buffer: memoryview) -> None:
