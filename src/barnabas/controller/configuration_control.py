@@ -41,7 +41,7 @@ def incremental_alter_configs(
 
     def decide(resource: ConfigResource, operations: Sequence[ConfigOperation]) -> Change:
         check_operations(operations)
-        _check_resource(resource, config.node_id)
+        _check_resource(resource, image, config.node_id)
         changed = dict(_present(image, resource))
         for operation in operations:
             _operate(changed, operation, _setting(resource, operation.name))
@@ -59,7 +59,7 @@ def alter_configs(
 
     def decide(resource: ConfigResource, settings: Sequence[tuple[str, str | None]]) -> Change:
         check_operations([ConfigOperation(name, ConfigOp.SET, value) for name, value in settings])
-        _check_resource(resource, config.node_id)
+        _check_resource(resource, image, config.node_id)
         changed = {name: value for name, value in settings if value is not None}
         return _validated(image, resource, changed, config)
 
@@ -95,14 +95,15 @@ def check_operations(operations: Sequence[ConfigOperation]) -> None:
         raise InvalidRequest(f"Null value not supported for : {', '.join(unset)}")
 
 
-def _check_resource(resource: ConfigResource, node_id: BrokerId) -> None:
+def _check_resource(resource: ConfigResource, image: MetadataImage, node_id: BrokerId) -> None:
     match resource.type:
         case ResourceType.TOPIC:
             if not resource.name:
                 raise InvalidRequest("Default topic resources are not allowed.")
             validate_topic_name(resource.name)
         case ResourceType.BROKER:
-            if resource.name and parse_node_id(resource.name, "Node id") != node_id:
+            # Any broker of the cluster: the one that it was sent to has forwarded it to the controller.
+            if resource.name and parse_node_id(resource.name, "Node id") not in (node_id, *image.brokers):
                 raise InvalidRequest(f"Unexpected broker id, expected {node_id}, but received {resource.name}")
         case _:
             raise InvalidRequest(f"Unknown resource type {resource.type}")

@@ -6,6 +6,7 @@ import pytest
 
 from barnabas.client.admin.configs import ConfigChange, ConfigResource
 from barnabas.errors import InvalidConfig, ItemsFailed, UsageError
+from barnabas.testing import Cluster
 
 
 def test_settings(admin: Any, name: str) -> None:
@@ -26,3 +27,14 @@ def test_settings(admin: Any, name: str) -> None:
     assert caught.value.only(InvalidConfig)
     with pytest.raises(UsageError, match="broker 99 is not in the cluster"):
         admin.describe_configs([("broker", "99")])
+
+
+def test_settings_of_every_broker_of_a_cluster_are_changed() -> None:
+    with Cluster() as cluster:
+        for node_id in cluster.node_ids:
+            cluster.admin.alter_configs({("broker", node_id): {"log.retention.ms": str(1000 + node_id)}})
+        for node_id in cluster.node_ids:
+            [found] = cluster.admin.describe_configs([("broker", node_id)]).values()
+            assert found["log.retention.ms"].value == str(1000 + node_id)
+        with pytest.raises(UsageError, match="broker 7 is not in the cluster"):
+            cluster.admin.alter_configs({("broker", 7): {"log.retention.ms": "1"}})
