@@ -22,6 +22,7 @@ from barnabas.controller.controller import (
     TopicRequest,
 )
 from barnabas.controller.isr_control import IsrRequest
+from barnabas.controller.reassignment_control import Reassignment
 from barnabas.errors import (
     BrokerIdNotRegistered,
     ElectionNotNeeded,
@@ -346,6 +347,17 @@ def test_preferred_leaders_lead_again_a_thousand_at_a_time(cluster: Cluster) -> 
     for left in (1, 0, 0):
         one.balance_leaders()
         assert sum(leader == 1 for leader, _ in leaders(one)) == left
+    reasons = [(row.to_leader, row.reason) for row in one.leader_changes(1002)]
+    assert reasons == [(1, "broker 2: of a test"), *[(2, "the preferred leader is in sync")] * 1001]
+
+
+def test_a_reassigned_leader_is_told_so(cluster: Cluster) -> None:
+    one = cluster.broker(1)
+    cluster.broker(2)
+    take_in(one, 2)
+    one.create_topics([TopicRequest("a", assignments=[(0, [1, 2])])])
+    assert one.alter_reassignments([Reassignment("a", 0, (BrokerId(2),))]) == {("a", 0): None}
+    assert [(row.from_leader, row.to_leader, row.reason) for row in one.leader_changes(9)] == [(1, 2, "reassigned")]
 
 
 def test_a_broker_is_unregistered_when_it_has_stopped(cluster: Cluster) -> None:

@@ -410,7 +410,8 @@ class Controller:
                 requests,
                 self._log_config_of,
                 allow_replication_factor_change=allow_replication_factor_change,
-            )
+            ),
+            reason="reassigned",
         )
 
     def balance_leaders(self) -> None:
@@ -420,7 +421,7 @@ class Controller:
             changes = replication_control.preferred_leaders(self._image, self._log_config_of)
             return changes, len(changes)
 
-        if moved := self._change(decide):
+        if moved := self._change(decide, reason="the preferred leader is in sync"):
             self._log.info("%d preferred leaders lead again", moved)
 
     def move_leader(self, topic: str, partition: int, leader: BrokerId) -> None:
