@@ -53,6 +53,18 @@ def under_replicated(
     show(rows, json, lambda: under_replicated_text(rows))
 
 
+@app.command(example="barnabas cluster unregister 3")
+def unregister(
+    broker: Annotated[int, Argument("BROKER", "The node id of a broker that has stopped.")],
+    cluster: Cluster = DEFAULT_CLUSTER,
+    json: Json = False,
+) -> None:
+    """Remove a broker that has stopped for good from the cluster. Drain it before."""
+    with cluster.admin() as admin:
+        admin.unregister_broker(broker)
+    show({"broker": broker, "result": "unregistered"}, json, lambda: f"unregistered broker {broker}")
+
+
 app.command("elect", example="barnabas cluster elect orders\nbarnabas cluster elect --all-topics")(elect_leaders)
 reassign.register(app)
 

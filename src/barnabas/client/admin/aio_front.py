@@ -105,6 +105,7 @@ class Admin:
     list_offsets = _awaited(KafkaAdminClient.list_offsets)
 
     describe_cluster = _awaited(KafkaAdminClient.describe_cluster)
+    unregister_broker = _awaited(KafkaAdminClient.unregister_broker)
     leader_changes = _awaited(KafkaAdminClient.leader_changes)
     describe_log_dirs = _awaited(KafkaAdminClient.describe_log_dirs)
     describe_features = _awaited(KafkaAdminClient.describe_features)

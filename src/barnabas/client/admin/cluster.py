@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from barnabas.client.admin.operations import AdminOperations, partitions_of
+from barnabas.client.admin.operations import AdminOperations, controller_moves, partitions_of
 from barnabas.client.offset_messages import by_topic
 from barnabas.connection.cluster import Broker, brokers_of
-from barnabas.connection.network_client import ANY, Node
+from barnabas.connection.network_client import ANY, CONTROLLER, Node
 from barnabas.connection.retry import Answer
-from barnabas.errors import UnsupportedVersion
+from barnabas.errors import KafkaError, UnsupportedVersion, error_for
 from barnabas.types import BrokerId
 
 __all__ = [
@@ -118,6 +118,18 @@ class ClusterOperations(AdminOperations):
         request = DescribeClusterRequest(leader_changes_max=limit)
         response = await self._driver("leader_changes", timeout).send(request, ANY, lambda r: r.error_code)
         return _leader_changes(response.leader_changes)
+
+    async def unregister_broker(self, broker_id: int, *, timeout: float | None = None) -> None:
+        """Removes the registration of a broker that has stopped and is not to come back. Its replicas are to be
+        reassigned. Raises BrokerIdNotRegistered, InvalidRequest for a live broker, and the errors of any request."""
+        from barnabas.protocol.messages.unregister_broker import UnregisterBrokerRequest
+
+        def error(response: Any) -> KafkaError | None:
+            return error_for(response.error_code, response.error_message or "") if response.error_code else None
+
+        request = UnregisterBrokerRequest(broker_id=broker_id)
+        driver = self._driver("unregister_broker", timeout)
+        await driver.send(request, CONTROLLER, error, is_retriable=controller_moves)
 
     async def describe_log_dirs(
         self,

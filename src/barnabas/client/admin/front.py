@@ -113,6 +113,7 @@ class Admin:
     list_offsets = _waiting(KafkaAdminClient.list_offsets)
 
     describe_cluster = _waiting(KafkaAdminClient.describe_cluster)
+    unregister_broker = _waiting(KafkaAdminClient.unregister_broker)
     leader_changes = _waiting(KafkaAdminClient.leader_changes)
     describe_log_dirs = _waiting(KafkaAdminClient.describe_log_dirs)
     describe_features = _waiting(KafkaAdminClient.describe_features)
