@@ -382,7 +382,7 @@ class Broker:
                 self.config.broker_rack,
                 peer_endpoint,
                 self._process,
-                self.log_manager.may_have_lost_records,
+                self.log_manager.may_have_lost_records and self.config.durability != "fsync",
             )
         )
         undo.callback(controller.stop)
@@ -441,6 +441,8 @@ class Broker:
 
     async def _meet_others(self) -> None:
         """Joins the cluster that this broker has become by the registration of another one."""
+        if self.stopped or self._cluster is not None:
+            return
         try:
             endpoint = self._join_cluster().endpoint
             await self.controller.call(lambda controller: controller.set_peer_endpoint(endpoint))
@@ -507,7 +509,8 @@ class Broker:
         if self._cluster is not None:
             self._cluster.image_changed(change)
         elif len(change.image.brokers) > 1:
-            run_handler(self.loop, self._meet_others())
+            # later: the controller may be in the middle of a call, on this thread
+            self.loop.call_soon(lambda: run_handler(self.loop, self._meet_others()))
         if self.peers is not None:
             if change.brokers:
                 self._transaction_router.brokers_changed()

@@ -232,16 +232,24 @@ def test_a_change_of_metadata_is_answered_by_the_controller(
     assert cluster.frames == [frame(CREATE, 7, 1)[4:]]
 
 
-@pytest.mark.parametrize("error", [NotController("this broker is"), RequestTimedOut("no answer")])
-def test_without_the_controller_this_broker_answers(
-    broker: Broker, wire: Wire, monkeypatch: pytest.MonkeyPatch, error: BarnabasError
+def test_a_broker_that_has_become_the_controller_answers(
+    broker: Broker, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has become the controller meanwhile, or says in the form of the API that there is none."""
-    cluster = forwarding(broker, monkeypatch, error)
+    cluster = forwarding(broker, monkeypatch, NotController("this broker is"))
     wire.send(CREATE, 7)
     on_loop(broker, lambda: cluster.waiting.set_result(None))
     assert [(topic.name, topic.error_code) for topic in wire.receive().topics] == [("t", 0)]
     assert on_loop(broker, lambda: "t" in server_of(broker).image.topics)
+
+
+def test_a_controller_out_of_reach_is_told_in_the_form_of_the_api(
+    broker: Broker, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = forwarding(broker, monkeypatch, RequestTimedOut("no answer"))
+    wire.send(CREATE, 7)
+    on_loop(broker, lambda: cluster.waiting.set_result(None))
+    assert [(t.name, t.error_code, t.error_message) for t in wire.receive().topics] == [("t", 7, "no answer")]
+    assert on_loop(broker, lambda: "t" not in server_of(broker).image.topics), "it may be on its way at the controller"
 
 
 def test_a_client_that_leaves_does_not_hold_up_others(

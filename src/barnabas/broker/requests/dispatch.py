@@ -18,7 +18,7 @@ from barnabas.broker.requests.late_responses import respond_later, run_handler
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import complete_frame, response_head
 from barnabas.broker.services import BrokerServices
-from barnabas.errors import BarnabasError, KafkaError
+from barnabas.errors import BarnabasError, KafkaError, NotController
 from barnabas.network.connection import Connection, Parts, PendingReply, RequestConnection
 from barnabas.protocol.apis import FORWARDABLE, SERVED, ApiKey, VersionRange, is_flexible, message_classes
 from barnabas.protocol.codec import MalformedMessage, decode, encode_into
@@ -48,6 +48,27 @@ class UnsupportedRequest(BarnabasError):
 
 class HandlerFailed(BarnabasError):
     """A handler raised an unexpected exception, which is logged. The connection is closed."""
+
+
+class OutOfReach:
+    """The broker, whose controller is out of reach: every call of it raises the error of the forwarded request.
+
+    A client that was told NOT_CONTROLLER would take it that nothing was done, and look for another controller.
+    """
+
+    def __init__(self, broker: BrokerServices, error: KafkaError) -> None:
+        self._broker = broker
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._broker, name)
+
+    @property
+    def controller(self) -> "OutOfReach":
+        return self
+
+    async def call(self, action: object, *, until_known: bool = True) -> Any:
+        raise self._error
 
 
 def frame_of(context: RequestContext, response: Response) -> bytearray:
@@ -115,13 +136,17 @@ class Dispatcher:
         self, context: RequestContext, frame: memoryview, position: int, response: Awaitable[Parts]
     ) -> Parts | PendingReply:
         """Returns the response of the controller. Without one the handler of this broker answers: it has become the
-        controller, or says in the form of the API that there is none."""
+        controller, or gives the client the error in the form of the API."""
         try:
             return await response
-        except KafkaError:
+        except NotController:
             return self._handle_here(context, frame, position)
+        except KafkaError as error:
+            return self._handle_here(context, frame, position, OutOfReach(self._broker, error))
 
-    def _handle_here(self, context: RequestContext, frame: memoryview, position: int) -> Parts | PendingReply:
+    def _handle_here(
+        self, context: RequestContext, frame: memoryview, position: int, broker: Any = None
+    ) -> Parts | PendingReply:
         api_key = context.api_key
         handler = self._handlers.get(api_key)
         if handler is None:
@@ -130,7 +155,7 @@ class Dispatcher:
             handler = self._handlers[api_key]
         request_class = message_classes(api_key)[0]
         request, _ = decode(request_class, context.api_version, frame[position:])
-        return self._reply(context, handler(self._broker, request, context))
+        return self._reply(context, handler(broker or self._broker, request, context))
 
     def _load(self, api_key: int) -> bool:
         """Imports the API's handler. Returns True if the handler reads its frames itself."""
