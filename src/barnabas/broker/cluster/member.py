@@ -53,7 +53,7 @@ CONTROLLER_CHECK_S: Final = 0.5
 """The interval at which the controller looks for brokers whose session has timed out."""
 ELECTION_MAX_S: Final = 1.0
 """The longest wait for the leaders that follow a dead broker."""
-SHOWN_S: Final = 5.0
+SHOWN_S: Final = 2.0
 """The time for which clients are still told the address of a broker that was fenced."""
 TICK_S: Final = 0.25
 """The interval at which the event loop is seen to run."""
