@@ -133,7 +133,9 @@ def markdown(document: Mapping[str, Any]) -> str:
 
 def missed(document: Mapping[str, Any]) -> list[str]:
     """``row figure`` of each target that the last cluster does not reach."""
-    found = []
+    found: list[str] = []
+    if document["clusters"][-1] == REFERENCE:
+        return found
     for (row, figure), target in CLUSTER_TARGETS.items():
         values = document["results"].get(row, {}).get(figure, {})
         value, reference = (

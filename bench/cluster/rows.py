@@ -32,13 +32,13 @@ class Scale:
     """Of produce, consume and latency in each round."""
     records_100b: int = 2_000_000
     records_1kb: int = 500_000
-    latency_s: int = 20
+    latency_s: int = 10
     rate: int = 1_000
     """Records a second during a failover."""
     failover_warm_s: float = 4.0
     settle_s: float = 4.0
     idle_s: float = 5.0
-    wait_for_quiet_s: float = 10.0
+    wait_for_quiet_s: float = 5.0
 
 
 QUICK = Scale(

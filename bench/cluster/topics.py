@@ -97,11 +97,18 @@ class Topics:
     def ends(self, topic: str, partitions: int) -> list[int]:
         """The high watermark of each partition."""
         consumer = Consumer({"bootstrap.servers": self._cluster.address, "group.id": "ends", "log_level": 0})
+        deadline = time.monotonic() + 30
         try:
-            return [
-                int(consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)[1])
-                for number in range(partitions)
-            ]
+            while True:
+                try:
+                    return [
+                        int(consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)[1])
+                        for number in range(partitions)
+                    ]
+                except KafkaException:  # the broker that was asked does not know the topic yet
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.1)
         finally:
             consumer.close()
 

@@ -57,3 +57,8 @@ def test_growth_has_a_column_for_each_size() -> None:
 def test_every_failover_has_targets_and_loses_nothing() -> None:
     rows = {row for row, figure in CLUSTER_TARGETS if figure == "lost"}
     assert rows == {event.row for event in EVENTS}
+
+
+def test_kafka_is_not_judged_by_itself() -> None:
+    alone = document(clusters=["kafka"], results={"start": {"first_ack_s": {"kafka": [7.0]}}})
+    assert missed(alone) == []
