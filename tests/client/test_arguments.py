@@ -59,10 +59,12 @@ ADMIN: dict[str, tuple[Any, list[Any]]] = {
     "documentation": (True, FLAG),
     "group_id": ("g", TEXT[:-1]),
     "group_ids": (["g"], [5, b"g", [5], [None]]),
+    "include_fenced": (True, FLAG),
     "internal": (True, FLAG),
     "isolation": ("read_committed", ["committed", 5, ["read_committed"]]),
     "keys": (["retention.ms"], TEXTS),
     "kinds": (["topic"], TEXTS),
+    "limit": (5, NUMBER),
     "members": ([MemberToRemove("m")], [5, "m", ["m"], [MemberToRemove()], [("m", None)], [MemberToRemove(5)]]),  # type: ignore[arg-type]
     "names": ([TOPIC], TEXTS),
     "offsets": ({PLACE: 1}, at_places(OFFSET)),
@@ -73,6 +75,7 @@ ADMIN: dict[str, tuple[Any, list[Any]]] = {
     "producer_id": (1, NUMBER),
     "producer_ids": ([1], [5, "1", ["1"], [-1]]),
     "reason": ("why", TEXT),
+    "replicas": ({PLACE: [1]}, at_places([5, "1", ["1"], [-1], [None]])),
     "require_stable": (True, FLAG),
     "resources": (
         [("topic", TOPIC)],

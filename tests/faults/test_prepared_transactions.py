@@ -30,8 +30,8 @@ PARTITIONS = 2
 ID = "copier"
 #: A broker whose end markers never leave: it is always at the moment between the decision and its consequences.
 WITHOUT_MARKERS = """
-from barnabas.broker.coordinators import transactions
-transactions.write_markers = lambda broker, marker, reply: None
+from barnabas.broker.coordinators import marker_channel
+marker_channel.write_markers = lambda broker, marker, reply: None
 from barnabas.__main__ import main
 main()
 """
