@@ -101,11 +101,11 @@ class Application:
         enough = self.machine.cluster.scheduler.call_later(ITERATION_S, self.consumer.wakeup)
         try:
             for record in self.consumer:
-                self.is_done()
                 yield record
                 left -= 1
                 if not left or not self.consumer._state.is_ready() or self.consumer._state.needs_poll:
                     return
+                self.is_done()  # who asks for the next record is done with this one, though none may come
         except WokenUp:
             pass
         finally:
