@@ -10,6 +10,7 @@ import pytest
 
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.endpoints import Endpoint
+from barnabas.controller import replication_control
 from barnabas.controller.controller import (
     ConfigOp,
     ConfigOperation,
@@ -522,3 +523,24 @@ def test_ids_are_random_uuids(cluster: Cluster) -> None:
     ids = {topic(result).topic_id for result in results.values()}
     assert len(ids) == 2
     assert all(isinstance(topic_id, uuid.UUID) and topic_id.int > 1 for topic_id in ids)
+
+
+def test_leaders_are_decided_about_once_for_each_image(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The periodic check of a cluster at rest costs no look at all partitions."""
+    controller = cluster.broker(1)
+    controller.create_topics([TopicRequest("a")])
+    controller.check()
+    decided: list[object] = []
+    decide = replication_control.leaders_after_brokers_changed
+
+    def counted(image, *arguments):  # type: ignore[no-untyped-def]
+        decided.append(image)
+        return decide(image, *arguments)
+
+    monkeypatch.setattr(replication_control, "leaders_after_brokers_changed", counted)
+    for _ in range(3):
+        controller.check()
+    assert decided == []
+    controller.create_topics([TopicRequest("b")])
+    controller.check()
+    assert decided == [controller.image]

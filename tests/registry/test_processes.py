@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas.log.directories.data_directory import read_boot_id
 from barnabas.registry import processes
-from barnabas.registry.processes import begin_process, boot_id, end_process, is_running, on_end, parse_process
+from barnabas.registry.processes import begin_process, end_process, is_running, on_end, parse_process
 
 BEGIN = """
 import sys
@@ -114,7 +115,7 @@ def test_without_boot_ids_nothing_is_certain(
 ) -> None:
     _, text = child
     assert is_running(changed(text, BOOT, ""))
-    monkeypatch.setattr(processes, "boot_id", lambda: "")
+    monkeypatch.setattr(processes, "read_boot_id", lambda: "")
     monkeypatch.setattr(processes, "_cached", None)
     assert is_running(text)
     assert parse_process(text) is None
@@ -163,7 +164,7 @@ def test_no_text_is_of_no_process() -> None:
 
 @given(
     st.text(min_size=1)
-    | st.lists(st.sampled_from(["", "x", "-1", "9" * 30, "1|", boot_id()]), min_size=4, max_size=6).map("|".join)
+    | st.lists(st.sampled_from(["", "x", "-1", "9" * 30, "1|", read_boot_id()]), min_size=4, max_size=6).map("|".join)
 )
 def test_a_text_that_this_release_does_not_know_is_not_taken_for_the_end(text: str) -> None:
     assert parse_process(text) is None
@@ -183,4 +184,4 @@ def test_without_a_file_system_of_processes_signals_tell(
 
 
 def test_the_boot_has_an_id() -> None:
-    assert boot_id() == boot_id() != ""
+    assert read_boot_id() == read_boot_id() != ""

@@ -10,7 +10,7 @@ import logging
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from barnabas.config.broker import BrokerConfig
@@ -56,7 +56,6 @@ from barnabas.registry.registry import (
     RemoveBroker,
     SetBrokerConfig,
     SetFenced,
-    SetPartition,
     SetTopicConfig,
 )
 from barnabas.types import BrokerId
@@ -102,6 +101,8 @@ class Controller:
         self._subscribers: list[Subscriber] = []
         self._image = EMPTY_IMAGE
         self._controller_epoch: int | None = None
+        self._mended: MetadataImage | None = None
+        """The image that needs no change of leaders and ISRs, as the controller has found."""
         self._hinted = False
         self._publishing = False
 
@@ -141,11 +142,6 @@ class Controller:
             self._registry.end_session()
         except RegistryUnavailable as error:
             self._log.warning("could not end the session in order, the others see that the process ends: %s", error)
-
-    def cluster_secret(self) -> bytes:
-        """Returns the secret by which the cluster's brokers authenticate to each other. May raise
-        RegistryUnavailable."""
-        return self._registry.cluster_secret()
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Calls the subscriber with every new image, in order, after `image` shows it."""
@@ -203,30 +199,15 @@ class Controller:
             if self._controller_epoch is None:
                 return
             dead = self._registry.dead_brokers() if len(self._image.brokers) > 1 else ()
-            changes = self._fencing([(node_id, epoch, True) for node_id, epoch in dead])
-            fenced = {node_id: "its process has ended" for node_id, _ in dead}
-            if not changes or self._persist_and_log(changes, Cause(since, fenced=fenced)):
+            if not dead and self._image is self._mended:
                 return
-
-    def _persist_and_log(self, changes: Sequence[Change], cause: Cause) -> bool:
-        """Writes changes of brokers and of the leaders that follow, as `_persist`, and logs them."""
-        began, before = time.monotonic(), self._image
-        written = self._persist(changes, cause)
-        if written:
-            took_ms = (time.monotonic() - began) * 1000
-            moved = sum(
-                isinstance(change, SetPartition)
-                and (known := before.partition(change.name, change.partition_index)) is not None
-                and known.leader != change.partition.leader
-                for change in changes
-            )
-            for change in changes:
-                if isinstance(change, SetFenced):
-                    state = f"fenced, because {cause.fenced[change.node_id]}" if change.fenced else "live"
-                    self._log.info(
-                        "broker %d is %s: %d leaders moved in %.0f ms", change.node_id, state, moved, took_ms
-                    )
-        return written
+            changes = self._fencing([(node_id, epoch, True) for node_id, epoch in dead])
+            if not changes:
+                self._mended = self._image
+                return
+            fenced = {node_id: "its process has ended" for node_id, _ in dead}
+            if self._persist(changes, Cause(since, fenced=fenced)):
+                return
 
     def _fencing(self, brokers: Iterable[tuple[BrokerId, int, bool]]) -> list[Change]:
         """Returns the changes that fence brokers, or end that, with those of leaders and ISRs that follow. Brokers that
@@ -246,11 +227,7 @@ class Controller:
     def fence(self, node_id: BrokerId, epoch: int, reason: str) -> None:
         """Fences a broker, which then leads nothing and is in no ISR. Does nothing if the broker has registered again
         since."""
-        cause = Cause(time.monotonic(), fenced={node_id: reason})
-        self._change(
-            lambda: (self._fencing([(node_id, epoch, True)]), None),
-            persist=lambda changes: self._persist_and_log(changes, cause),
-        )
+        self._change(lambda: (self._fencing([(node_id, epoch, True)]), None), fenced={node_id: reason})
 
     def unfence(self, node_id: BrokerId, epoch: int) -> None:
         """Ends the fencing of a broker, which may lead then. Does nothing if the broker has registered again since."""
@@ -260,9 +237,8 @@ class Controller:
             pending = replication_control.leaders_after_brokers_changed(self._image, self._log_config_of)
             return (pending, False) if pending else (self._fencing([(node_id, epoch, False)]), True)
 
-        cause = Cause(time.monotonic())
         for _ in range(_ATTEMPTS):
-            if self._change(decide, persist=lambda changes: self._persist_and_log(changes, cause)):
+            if self._change(decide):
                 return
         raise RequestTimedOut(f"the metadata changed {_ATTEMPTS} times while broker {node_id} was to be unfenced")
 
@@ -501,12 +477,12 @@ class Controller:
         self,
         decide: Callable[[], tuple[list[Change], T]],
         validate_only: bool = False,
-        persist: Callable[[Sequence[Change]], bool] | None = None,
         reason: str = "",
+        fenced: Mapping[BrokerId, str] | None = None,
     ) -> T:
-        """Decides on the current image and writes. Decides again if another broker has written in between. `persist`
-        is called in the place of `_persist`. `reason` is the one for which leaders move."""
-        cause = Cause(time.monotonic(), reason)
+        """Decides on the current image and writes. Decides again if another broker has written in between. `reason` and
+        `fenced` are those of the `Cause` for which leaders move."""
+        cause = Cause(time.monotonic(), reason, fenced or {})
         for _ in range(_ATTEMPTS):
             if self._controller_epoch is None:
                 raise NotController(f"broker {self._image.controller_id} is the controller")
@@ -514,17 +490,18 @@ class Controller:
             if validate_only or not changes:
                 return results
             try:
-                if persist(changes) if persist is not None else self._persist(changes, cause):
+                if self._persist(changes, cause):
                     return results
             except RegistryUnavailable as error:
                 self._log.error("a change may or may not have been made: %s", error)
                 raise RequestTimedOut(str(error)) from None
         raise RequestTimedOut(f"the metadata changed {_ATTEMPTS} times while this was being decided")
 
-    def _persist(self, changes: Sequence[Change], cause: Cause | None = None) -> bool:
-        """Writes and publishes the changes. Returns False if the registry refuses them; the image then shows why."""
-        now = time.monotonic()
-        moved = leader_changes(self._image, changes, cause or Cause(now), now, time.time_ns() // 1_000_000)
+    def _persist(self, changes: Sequence[Change], cause: Cause) -> bool:
+        """Writes and publishes the changes, and logs which brokers are fenced or live. Returns False if the registry
+        refuses them; the image then shows why."""
+        began = time.monotonic()
+        moved = leader_changes(self._image, changes, cause, began, time.time_ns() // 1_000_000)
         epoch = self._controller_epoch
         assert epoch is not None
         size = self._registry.max_changes_per_write
@@ -535,4 +512,13 @@ class Controller:
                 part, controller_epoch=epoch, leader_changes=moved if last else ()
             )
         self._load()
+        if written:
+            took_ms = (time.monotonic() - began) * 1000
+            others_lead = sum(row.from_leader != row.to_leader for row in moved)
+            for change in changes:
+                if isinstance(change, SetFenced):
+                    state = f"fenced, because {cause.fenced[change.node_id]}" if change.fenced else "live"
+                    self._log.info(
+                        "broker %d is %s: %d leaders moved in %.0f ms", change.node_id, state, others_lead, took_ms
+                    )
         return written

@@ -343,8 +343,7 @@ class EmbeddedRegistry(Registry):
     def watch(self, callback: Callable[[], None]) -> None:
         self._watchers.append(callback)
 
-    def _hint_if_changed(self) -> None:
-        """Returns whether another connection has written since the last call, by SQLite's data version."""
+    def check(self) -> None:
         data_version = self._db.data_version()
         if data_version != self._data_version:
             self._data_version = data_version
@@ -422,9 +421,6 @@ class EmbeddedRegistry(Registry):
             "INSERT INTO directories VALUES (?, ?, ?)",
             [(node_id, directory_id.bytes, path) for directory_id, path in directories.items()],
         )
-
-    def check(self) -> None:
-        self._hint_if_changed()
 
     def dead_brokers(self) -> list[tuple[BrokerId, int]]:
         with self._db.reading():

@@ -12,7 +12,9 @@ from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["begin_process", "boot_id", "end_process", "is_running", "on_end", "parse_process"]
+from barnabas.log.directories.data_directory import read_boot_id
+
+__all__ = ["begin_process", "end_process", "is_running", "on_end", "parse_process"]
 
 _PF_EXITING: Final = 0x4
 """The kernel's flag of a process that is being torn down."""
@@ -98,19 +100,11 @@ def _own() -> _Process:
         namespace = ""
         with suppress(OSError):
             namespace = os.readlink("/proc/self/ns/pid")
-        _cached = _Process(boot_id(), namespace, pid, _start_time(pid) or "", 0)
+        _cached = _Process(read_boot_id(), namespace, pid, _start_time(pid) or "", 0)
     return _cached
 
 
 _cached: _Process | None = None
-
-
-def boot_id() -> str:
-    """Returns an id of this boot of the machine; "" if there is none."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
 
 
 def _start_time(pid: int) -> str | None:

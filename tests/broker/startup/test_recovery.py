@@ -139,6 +139,13 @@ def test_what_cannot_be_recovered_is_said(cluster: Cluster) -> None:
     cluster.broker(3, image((2,), cluster_id="another"), (4, 1))
     with pytest.raises(UsageError, match="of several clusters"):
         cluster.recover(2, 3)
+    properties = Path(cluster.data_dir(2), "meta.properties")
+    whole = properties.read_text()
+    for text in (whole.replace("node.id=2", "node.id=two"), whole.replace("node.id=2\n", "")):
+        properties.write_text(text)
+        with pytest.raises(UsageError, match=r"is no data directory of a broker: its meta\.properties names none"):
+            cluster.recover(2)
+    properties.write_text(whole)
     Path(cluster.data_dir(3), COPY_FILE).write_bytes(b"rubbish")
     with pytest.raises(UsageError, match="is damaged"):
         cluster.recover(2, 3)

@@ -13,6 +13,7 @@ from barnabas.broker.startup.adoption import next_producer_id
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import CorruptMessage, UsageError
+from barnabas.log.directories.checkpoints import META_PROPERTIES, read_properties
 from barnabas.log.log_manager import LogManager
 from barnabas.metadata.image import MetadataImage, PartitionImage
 from barnabas.registry.embedded import EmbeddedRegistry, is_founded
@@ -119,15 +120,11 @@ def _newest_copy(data_dirs: Iterable[str]) -> MetadataImage:
 
 
 def _node_id(directory: str) -> BrokerId:
-    try:
-        lines = Path(directory, "meta.properties").read_text().splitlines()
-    except OSError as error:
-        raise UsageError(f"--data-dir {directory}: is no data directory of a broker: {error.strerror}") from None
-    for line in lines:
-        name, _, value = line.partition("=")
-        if name in ("node.id", "broker.id"):
-            return BrokerId(int(value))
-    raise UsageError(f"--data-dir {directory}: its meta.properties names no broker")
+    found = read_properties(f"{directory}/{META_PROPERTIES}")
+    node_id = found.get("node.id", found.get("broker.id", ""))
+    if not node_id.isdecimal():
+        raise UsageError(f"--data-dir {directory}: is no data directory of a broker: its {META_PROPERTIES} names none")
+    return BrokerId(int(node_id))
 
 
 def _recovered(partition: PartitionImage, ends: Mapping[BrokerId, LogEnd]) -> PartitionImage:
