@@ -9,18 +9,21 @@ __all__ = ["ReplicaView", "rack_aware"]
 
 
 class ReplicaView(NamedTuple):
-    """A replica, as the leader knows it."""
+    """A follower, as the leader knows it."""
 
     broker_id: BrokerId
     log_end_offset: Offset
 
 
 def rack_aware(
-    rack: str, leader: BrokerId, replicas: list[ReplicaView], racks: Mapping[BrokerId, str | None]
+    rack: str, leader: BrokerId, followers: list[ReplicaView], racks: Mapping[BrokerId, str | None]
 ) -> BrokerId | None:
-    """Returns the replica in the consumer's rack that has most records; None if the consumer should read from the
-    leader. `replicas` have the records that the consumer wants; `racks` are those of the live brokers."""
-    near = [replica for replica in replicas if racks.get(replica.broker_id) == rack]
-    if not near or any(replica.broker_id == leader for replica in near):
+    """Returns the follower in the consumer's rack that has most records; None if the consumer should read from the
+    leader, because that is in the rack itself or no follower is. `followers` have the records that the consumer wants;
+    `racks` are those of the live brokers."""
+    if racks.get(leader) == rack:
         return None
-    return max(near, key=lambda replica: (replica.log_end_offset, -replica.broker_id)).broker_id
+    near = [follower for follower in followers if racks.get(follower.broker_id) == rack]
+    if not near:
+        return None
+    return max(near, key=lambda follower: (follower.log_end_offset, -follower.broker_id)).broker_id
