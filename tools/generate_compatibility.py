@@ -141,7 +141,6 @@ features by that list; so an API stands there only when all of it works.
 
 
 _BEYOND: Final = """
-* **Replication**: one broker, one replica. Leader epochs, in-sync replicas and high watermarks are kept as Kafka does.
 * **Tiered storage**: everything is local.
 """
 

@@ -204,7 +204,8 @@ class PartitionModel(RuleBasedStateMachine):
     def commit(self, leader: BrokerId) -> None:
         replica = self.replicas[leader]
         partition, minimum = replica.metadata
-        if len(partition.isr) < min(minimum, len(partition.replicas)):
+        added = set(partition.adding_replicas) - set(partition.isr)
+        if len(partition.isr) < min(minimum, len(partition.replicas) - len(added)):
             return
         members = {*partition.isr, *replica.proposed} - {leader}
         end = min([len(replica.log), *(replica.fetched.get(member, 0) for member in members)])

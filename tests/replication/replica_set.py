@@ -42,7 +42,13 @@ class ReplicaSet:
             )  # fmt: skip
 
     def elect(
-        self, leader: int, epoch: int = 0, isr: Sequence[int] | None = None, *, partition_epoch: int | None = None
+        self,
+        leader: int,
+        epoch: int = 0,
+        isr: Sequence[int] | None = None,
+        *,
+        partition_epoch: int | None = None,
+        adding: Sequence[int] = (),
     ) -> Partition:
         """Gives all brokers the same metadata."""
         for broker, partition in self.partitions.items():
@@ -53,6 +59,7 @@ class ReplicaSet:
                 partition_epoch=epoch if partition_epoch is None else partition_epoch,
                 replicas=self.replicas,
                 in_sync_replicas=self.replicas if isr is None else tuple(BrokerId(each) for each in isr),
+                adding_replicas=tuple(BrokerId(each) for each in adding),
             )
         return self.partitions[leader]
 

@@ -50,11 +50,12 @@ def lead(
     isr: tuple[int, ...] = (ME,),
     replicas: tuple[int, ...] = (ME,),
     partition_epoch: int | None = None,
+    adding: tuple[int, ...] = (),
 ) -> None:
     partition.become(
         broker_id=ME, leader_id=leader, leader_epoch=epoch,
         partition_epoch=epoch if partition_epoch is None else partition_epoch,
-        replicas=replicas, in_sync_replicas=isr,
+        replicas=replicas, in_sync_replicas=isr, adding_replicas=adding,
     )  # fmt: skip
 
 
@@ -89,6 +90,18 @@ def test_min_insync_replicas_is_at_most_the_number_of_replicas(partition: Partit
     lead(partition)
     assert partition.append_as_leader(validated_batch(), -1).first_offset == 0
     assert partition.has_enough_replicas
+
+
+def test_min_insync_replicas_counts_a_replica_that_is_added_from_when_it_is_in_sync(partition: Partition) -> None:
+    lead(partition, replicas=(ME, OTHER), adding=(OTHER,))
+    partition.append_as_leader(validated_batch(), -1)
+    assert partition.is_committed(Offset(0)), "nobody had to copy anything first"
+    lead(partition, replicas=(ME, OTHER), adding=(OTHER,), isr=(ME, OTHER), partition_epoch=1)
+    partition.append_as_leader(validated_batch(), -1)
+    assert not partition.is_committed(Offset(1))
+    lead(partition, replicas=(ME, OTHER), partition_epoch=2)
+    with pytest.raises(NotEnoughReplicas):
+        partition.append_as_leader(validated_batch(), -1)
 
 
 def test_with_a_follower_in_sync_nothing_is_committed_by_the_leader_alone(partition: Partition) -> None:
@@ -457,6 +470,22 @@ def test_late_answers_of_the_controller_are_ignored(replicas: ReplicaSet) -> Non
     assert not leader.isr_change_refused(change, NetworkException())
     assert leader.propose_isr_change(replicas.clock.now) is None
     assert leader.in_sync_replicas == ()
+
+
+def test_a_replica_that_is_added_counts_from_the_answer_on_that_it_is_in_sync(replicas: ReplicaSet) -> None:
+    leader = replicas.elect(1, isr=(1,), adding=(2, 3))
+    leader.set_config(LogConfig(min_insync_replicas=2))
+    assert not leader.is_under_min_isr
+    change = replicas.fetch(1, 2).isr_change
+    assert change is not None
+    leader.isr_change_accepted(change, leader_epoch=LeaderEpoch(0), partition_epoch=1, in_sync_replicas=(1, 2))
+    replicas.clock.now += 10.1
+    leader.append_as_leader(validated_batch(), 1)
+    replicas.clock.now += 10.1
+    change = leader.propose_isr_change(replicas.clock.now)
+    assert change is not None
+    leader.isr_change_accepted(change, leader_epoch=LeaderEpoch(0), partition_epoch=2, in_sync_replicas=(1,))
+    assert leader.is_under_min_isr, "the metadata in which it is no longer being added may be on its way"
 
 
 # --- the follower's side ----------------------------------------------------------------------------------------------

@@ -115,8 +115,8 @@ def next_state(
     )
     target, members = _completed(target, members)
     elr: tuple[BrokerId, ...] = ()
-    # The leader takes the minimum of the setting and the number of replicas. Here replicas that are being added do not
-    # count, so this is never more than what the leader takes: the ELR has to be empty when the leader commits.
+    # The leader leaves out only those of the replicas that are being added that were not in sync yet. So this is never
+    # more than what the leader takes: the ELR has to be empty when the leader commits.
     minimum = min(min_insync_replicas, len(target.replicas) - len(target.adding))
     if len(members) < minimum:
         had_all = {*partition.elr, *partition.isr} - {*members} - brokers.unclean - brokers.lost

@@ -7,9 +7,12 @@ one that brought the records, and the follower's with the answer to that one.
 No function here awaits: a condition that is checked on its first line still holds on its last, and requests for one
 partition cannot interleave. Times are seconds of `Clock.monotonic`. Source: Kafka's replication design; KIP-101 (leader
 epochs), KIP-497 (ISR changes), KIP-966 (no progress below min.insync.replicas).
+
+Where we differ: a replica that a reassignment adds does not count for min.insync.replicas before it is in sync. So a
+topic of one replica takes records with acks=all while it gets three.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, Literal, Protocol
 from uuid import UUID
 
@@ -63,6 +66,7 @@ class Partition:
     """The replica of a partition on this broker."""
 
     __slots__ = (
+        "_adding_replicas",
         "_broker_epochs",
         "_commits_alone",
         "_flush_behind",
@@ -121,6 +125,8 @@ class Partition:
         self._lag_time_max_s = replica_lag_time_max_ms / 1000
         self._leader_state: LeaderState | None = None
         self._min_in_sync_replicas = 1
+        self._adding_replicas: tuple[BrokerId, ...] = ()
+        """The replicas that a reassignment adds and that were not in sync yet."""
         self._is_alone = False
         """Whether this leader is the only replica: then an append is committed at once."""
         self._commits_alone = False
@@ -148,6 +154,7 @@ class Partition:
         partition_epoch: int,
         replicas: Sequence[BrokerId],
         in_sync_replicas: Sequence[BrokerId],
+        adding_replicas: Sequence[BrokerId] = (),
     ) -> None:
         """Takes the role that the metadata gives this replica. Ignores older metadata. A new follower keeps its records
         until the leader's answers show which ones the leader lacks."""
@@ -155,6 +162,7 @@ class Partition:
         if epochs < known:
             return
         self.replicas = tuple(replicas)
+        self._adding_replicas = _without(adding_replicas, in_sync_replicas)
         self.partition_epoch = partition_epoch
         self.leader_id = leader_id
         self.is_leader = leader_id == broker_id
@@ -388,6 +396,7 @@ class Partition:
             return
         if leader_epoch == self.leader_epoch and partition_epoch >= self.partition_epoch:
             self.partition_epoch = partition_epoch
+            self._adding_replicas = _without(self._adding_replicas, in_sync_replicas)
             state.commit(in_sync_replicas)
             self._isr_changed()
             self._wake()
@@ -409,7 +418,9 @@ class Partition:
     def _isr_changed(self) -> None:
         """Derives what depends on the ISR, the replicas and the settings, for the appends."""
         state = self._leader_state
-        self._min_in_sync_replicas = min(self.log.config.min_insync_replicas, len(self.replicas))
+        # The controller never counts more, or an eligible replica (ELR) could lack records that are committed here.
+        counted = len(self.replicas) - len(self._adding_replicas)
+        self._min_in_sync_replicas = min(self.log.config.min_insync_replicas, counted)
         self._is_alone = state is not None and not state.followers
         self._commits_alone = state is not None and len(state.maximal_isr) == 1
         self.is_under_min_isr = state is not None and len(state.in_sync_replicas) < self._min_in_sync_replicas
@@ -604,3 +615,7 @@ def policy_of(config: LogConfig) -> AppendPolicy:
         compression_type=config.compression_type,
         compression_level=levels.get(config.compression_type),
     )
+
+
+def _without(replicas: Iterable[BrokerId], others: Collection[BrokerId]) -> tuple[BrokerId, ...]:
+    return tuple(replica for replica in replicas if replica not in others)

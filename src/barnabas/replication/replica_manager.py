@@ -144,6 +144,7 @@ class ReplicaManager:
                 partition_epoch=assigned.partition_epoch,
                 replicas=assigned.replicas,
                 in_sync_replicas=assigned.isr,
+                adding_replicas=assigned.adding_replicas,
             )
             if partition.is_leader and (not led or partition.leader_epoch != epoch):
                 for callback in self.on_leadership:

@@ -2,6 +2,7 @@
 
 import json
 
+from barnabas import Producer
 from barnabas.testing import Cluster
 from cli.cluster.three_brokers import bootstrap as bootstrap
 from cli.cluster.three_brokers import kafka as kafka
@@ -43,6 +44,17 @@ def test_a_dead_broker(kafka: Cluster, in_process: Run) -> None:
     assert described[1].split()[:5] == ["PARTITION", "LEADER", "REPLICAS", "ISR", "OFFLINE"]
     assert described[2].split()[2:5] == ["1,2,3", "1,2", "3"]
     assert "OFFLINE" not in in_process("topics", "describe", "v").stdout
+
+
+def test_replicas_that_are_added_are_not_needed_yet(kafka: Cluster, in_process: Run) -> None:
+    kafka.create_topic("t", assignments={0: [1]}, configs={"min.insync.replicas": "2"})
+    kafka.kill(3)
+    kafka.wait_for(lambda: 3 not in kafka.admin.describe_cluster().brokers, what="the loss of the broker")
+    kafka.admin.alter_partition_reassignments({("t", 0): [1, 3]})
+    (row,) = json.loads(in_process("cluster", "under-replicated", "--json").stdout)
+    assert (row["replicas"], row["isr"], row["min_in_sync_replicas"], row["accepts_acks_all"]) == ([1, 3], [1], 1, True)
+    with Producer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+        producer.send("t", b"1").result(timeout=30)
 
 
 def test_a_partition_whose_brokers_are_all_dead(kafka: Cluster, in_process: Run) -> None:

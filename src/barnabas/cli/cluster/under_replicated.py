@@ -22,6 +22,7 @@ def under_replicated_partitions(admin: Admin, topics: Sequence[str]) -> list[dic
     views = chosen_topics(admin, topics) if topics else admin.list_topics(internal=True)
     views = [view for view in views if any(map(is_under_replicated, view.partitions.values()))]
     leaders, minimums = eligible_leaders(admin, views), _min_in_sync(admin, [view.name for view in views])
+    reassignments = admin.list_partition_reassignments() if views else {}
     rows = []
     for view in views:
         minimum = minimums.get(view.name)
@@ -29,7 +30,9 @@ def under_replicated_partitions(admin: Admin, topics: Sequence[str]) -> list[dic
             if is_under_replicated(partition):
                 tp = TopicPartition(view.name, partition.partition)
                 state = replica_state(partition, leaders.get(tp, EligibleLeaders()))
-                needed = None if minimum is None else min(minimum, len(partition.replicas))
+                moving = reassignments.get(tp)
+                added = set() if moving is None else set(moving.adding_replicas) - set(state["isr"])
+                needed = None if minimum is None else min(minimum, len(partition.replicas) - len(added))
                 accepts = None if needed is None else partition.leader >= 0 and len(state["isr"]) >= needed
                 rows.append({**tp._asdict(), **state, "min_in_sync_replicas": needed, "accepts_acks_all": accepts})
     return rows
