@@ -1,5 +1,7 @@
 import contextlib
+import fcntl
 import os
+import resource
 import threading
 import time
 from pathlib import Path
@@ -85,6 +87,18 @@ def test_lines_come_before_the_next_ones_are_there_and_somebody_waits() -> None:
         assert not reader.is_idle(0), "the end is there"
         assert list(lines) == []
         assert reader.size_bytes == 0, "a pipe has none"
+
+
+def test_the_input_may_have_a_large_number() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2048)), hard))
+    reading, writing = os.pipe()
+    large = fcntl.fcntl(reading, fcntl.F_DUPFD, 1024)  # the first one that select() refuses
+    os.close(reading)
+    with os.fdopen(large, "rb", buffering=0) as source:
+        assert LineReader(source).is_idle(0)
+        os.close(writing)
+        assert not LineReader(source).is_idle(0)
 
 
 def test_a_line_without_an_end_is_refused_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,9 @@ class LineReader:
 
     def is_idle(self, timeout_s: float) -> bool:
         """Returns whether no input comes for that long, as when a person types."""
-        return not select.select([self._source], [], [], timeout_s)[0]
+        ready = select.poll()  # not select: the number of this input may be 1024 or more
+        ready.register(self._source, select.POLLIN)
+        return not ready.poll(timeout_s * 1000)
 
 
 def _printable(delimiter: bytes) -> str:
