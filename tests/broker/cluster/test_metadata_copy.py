@@ -8,8 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from barnabas.broker.cluster.metadata_copy import COPY_FILE, INTERVAL_S, MetadataCopier, read_copy, write_copy
+from barnabas.broker.cluster.metadata_copy import INTERVAL_S, MetadataCopier, read_copy, write_copy
 from barnabas.errors import CorruptMessage
+from barnabas.log.directories.checkpoints import METADATA_COPY
 from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from broker.virtual_loop import run
 
@@ -35,14 +36,14 @@ def contents(image: MetadataImage) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("partitions", [1, 5000], ids=["one part", "several parts"])
 def test_what_was_written_is_read(tmp_path: Path, partitions: int) -> None:
-    path = tmp_path / COPY_FILE
+    path = tmp_path / METADATA_COPY
     write_copy(str(path), image(1))
     write_copy(str(path), image(2, partitions))
     assert contents(read_copy(path)) == contents(image(2, partitions))
 
 
 def test_damage_is_noticed(tmp_path: Path) -> None:
-    path = tmp_path / COPY_FILE
+    path = tmp_path / METADATA_COPY
     write_copy(str(path), image())
     whole = path.read_bytes()
     for damaged in (b"", whole[:-1], whole[:5], whole + b"x", whole[:20] + bytes([whole[20] ^ 1]) + whole[21:]):
@@ -72,7 +73,7 @@ class World:
     """A copier in a virtual loop."""
 
     def __init__(self, directory: Path) -> None:
-        self.path = directory / COPY_FILE
+        self.path = directory / METADATA_COPY
         self.image = image(1)
         self.disk = Disk()
         self.copier = MetadataCopier(

@@ -13,7 +13,7 @@ import pytest
 
 from barnabas.broker.startup.directory_check import copied_by_others
 from barnabas.errors import UsageError
-from barnabas.log.directories.checkpoints import read_properties
+from barnabas.log.directories.checkpoints import METADATA_COPY, read_properties
 from barnabas.log.directories.data_directory import DataDirectory
 from barnabas.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from barnabas.testing import Broker
@@ -221,6 +221,18 @@ def test_a_shared_registry_that_is_gone_is_not_founded_again(tmp_path: Path) -> 
     (tmp_path / "unmounted.db").rename(registry)
     with Broker(data_dir=tmp_path / "1", settings={"registry.file": str(registry)}) as broker:
         assert broker.topics() == []
+
+
+def test_a_broker_of_a_cluster_founds_none_of_its_own(tmp_path: Path) -> None:
+    with Broker(data_dir=tmp_path):
+        pass
+    (tmp_path / "registry.db").rename(tmp_path / "unmounted.db")
+    (tmp_path / METADATA_COPY).touch()
+    with pytest.raises(UsageError, match=f"log.dirs: {tmp_path} belongs to a broker of a cluster, whose registry is m"):
+        Broker(data_dir=tmp_path).start()
+    (tmp_path / METADATA_COPY).unlink()
+    with Broker(data_dir=tmp_path) as broker:
+        assert broker.topics() == [], "one broker alone finds all in its logs"
 
 
 def test_the_directory_of_a_shared_registry_must_be_there(tmp_path: Path) -> None:

@@ -5,11 +5,12 @@ from uuid import UUID
 
 import pytest
 
-from barnabas.broker.cluster.metadata_copy import COPY_FILE, write_copy
+from barnabas.broker.cluster.metadata_copy import write_copy
 from barnabas.broker.startup.recovery import Recovered, recover_registry
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import UsageError
+from barnabas.log.directories.checkpoints import METADATA_COPY
 from barnabas.log.log_manager import LogManager
 from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from barnabas.records.builder import build_batch
@@ -61,7 +62,7 @@ class Cluster:
                 log.append_as_leader(own_batch(build_batch(records)), epoch)
         logs.shutdown()
         if copy is not None:
-            write_copy(f"{self.data_dir(node_id)}/{COPY_FILE}", copy)
+            write_copy(f"{self.data_dir(node_id)}/{METADATA_COPY}", copy)
 
     def recover(self, *node_ids: int) -> Recovered:
         return recover_registry(self.registry, [self.data_dir(node_id) for node_id in node_ids])
@@ -146,7 +147,7 @@ def test_what_cannot_be_recovered_is_said(cluster: Cluster) -> None:
         with pytest.raises(UsageError, match=r"is no data directory of a broker: its meta\.properties names none"):
             cluster.recover(2)
     properties.write_text(whole)
-    Path(cluster.data_dir(3), COPY_FILE).write_bytes(b"rubbish")
+    Path(cluster.data_dir(3), METADATA_COPY).write_bytes(b"rubbish")
     with pytest.raises(UsageError, match="is damaged"):
         cluster.recover(2, 3)
     cluster.recover(2)

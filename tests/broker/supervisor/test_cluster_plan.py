@@ -1,5 +1,7 @@
 """The settings of each broker of a cluster."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,8 @@ import pytest
 from barnabas.broker.supervisor.cluster_plan import check_directories, cluster_defaults, plan_brokers, registry_file
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import UsageError
+from barnabas.log.directories.checkpoints import METADATA_COPY
+from barnabas.log.directories.data_directory import parse_directory_name
 from barnabas.registry.embedded import EmbeddedRegistry
 
 
@@ -85,20 +89,71 @@ def test_what_cannot_be_planned_is_told(settings: dict[str, str], racks: list[st
     assert str(caught.value).startswith(told)
 
 
-def test_the_directory_of_one_broker_is_not_taken(tmp_path: Path) -> None:
-    base = config(log_dirs=str(tmp_path))
-    planned = plan_brokers(base, 3)
+def use(directory: Path, node_id: str) -> None:
+    """Leaves what a broker has left behind that used the directory."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "meta.properties").write_text(f"node.id={node_id}\n")
+
+
+def test_a_broker_that_has_run_alone_goes_on_as_broker_1(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    use(old, "1")
+    EmbeddedRegistry(old / "registry.db").close()
+    base = config(log_dirs=f"{new},{old}")
+    planned = plan_brokers(base, 2)
+    assert [each.data_dirs for each in planned] == [
+        (str(new), str(old)),
+        (f"{new}/brokers/broker-2", f"{old}/brokers/broker-2"),
+    ]
+    assert {each.registry_file for each in planned} == {str(old / "registry.db")}
     check_directories(base, planned)
-    (tmp_path / "meta.properties").touch()
-    with pytest.raises(UsageError, match="belongs to one broker"):
-        check_directories(base, planned)
+    assert parse_directory_name("brokers") is None, "no topic can have a log of this name"
+
+
+def test_a_broker_with_another_id_cannot_be_broker_1(tmp_path: Path) -> None:
+    use(tmp_path, "2")
+    base = config(log_dirs=str(tmp_path))
+    with pytest.raises(UsageError, match=r"belongs to broker 2, and --brokers starts brokers 1 to 3"):
+        check_directories(base, plan_brokers(base, 3))
+
+
+def test_a_directory_of_one_broker_and_of_a_cluster_is_not_used(tmp_path: Path) -> None:
+    use(tmp_path, "1")
+    use(tmp_path / "broker-3", "3")
+    base = config(log_dirs=str(tmp_path))
+    with pytest.raises(UsageError, match=r"both .* and .*broker-3 belong to a broker"):
+        check_directories(base, plan_brokers(base, 3))
+
+
+def test_while_the_one_broker_runs_nobody_joins_it(tmp_path: Path) -> None:
+    use(tmp_path, "1")
+    EmbeddedRegistry(tmp_path / "registry.db").close()
+    base = config(log_dirs=str(tmp_path))
+    running = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", running, str(tmp_path / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with pytest.raises(UsageError, match="in use by another broker"):
+            check_directories(base, plan_brokers(base, 3))
+
+
+@pytest.mark.parametrize("member", [False, True], ids=["alone", "in a cluster"])
+def test_no_registry_is_made_for_several_from_the_logs_of_one(tmp_path: Path, member: bool) -> None:
+    use(tmp_path, "1")
+    if member:
+        (tmp_path / METADATA_COPY).touch()
+    base = config(log_dirs=str(tmp_path))
+    told = "cluster recover" if member else f"start it alone first by `barnabas serve --data-dir {tmp_path}`"
+    with pytest.raises(UsageError, match=told):
+        check_directories(base, plan_brokers(base, 3))
 
 
 def test_no_empty_registry_is_founded_upon_records(tmp_path: Path) -> None:
     base = config(log_dirs=str(tmp_path))
     planned = plan_brokers(base, 2)
-    (tmp_path / "broker-2").mkdir()
-    (tmp_path / "broker-2" / "meta.properties").touch()
+    use(tmp_path / "broker-2", "2")
     with pytest.raises(UsageError, match=r"broker-2, but their registry is missing.* --data-dir .*broker-2`"):
         check_directories(base, planned)
     EmbeddedRegistry(registry_file(base)).close()

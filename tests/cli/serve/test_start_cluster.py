@@ -1,15 +1,10 @@
 """`barnabas serve --brokers 3`: what the supervisor makes of the options, with real brokers."""
 
-import contextlib
 import json
 import os
-import re
 import select
 import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,56 +13,8 @@ from barnabas import Admin, Producer
 from barnabas.cli.serve.start_cluster import announce
 from barnabas.registry.embedded import EmbeddedRegistry
 from cli.conftest import run_barnabas
-
-Serve = Callable[..., "subprocess.Popen[str]"]
-
-
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    running: list[subprocess.Popen[str]] = []
-
-    def start(*arguments: str) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-m", "barnabas", "serve", "--listen", "127.0.0.1:0", *arguments]
-        environment = {name: text for name, text in os.environ.items() if not name.startswith("BARNABAS_")}
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            env=environment,
-        )
-        running.append(process)
-        return process
-
-    yield start
-    for each in running:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(each.pid, signal.SIGKILL)
-        each.communicate()
-
-
-def ready_addresses(process: "subprocess.Popen[str]") -> list[str]:
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    found = re.search(r"^barnabas cluster of \d brokers is ready on (\S+(, \S+)*) \(", line)
-    assert found is not None, line or process.communicate()[1]
-    return found[1].split(", ")
-
-
-def broker_pids(process: "subprocess.Popen[str]") -> dict[int, int]:
-    """Returns the process id of each of three brokers, from the log of their start."""
-    found = [log_until(process, r"broker (\d) \(pid (\d+)\) is ready") for _ in range(3)]
-    return {int(each[1]): int(each[2]) for each in found}
-
-
-def log_until(process: "subprocess.Popen[str]", pattern: str) -> "re.Match[str]":
-    assert process.stderr is not None
-    for line in process.stderr:
-        if found := re.search(pattern, line):
-            return found
-    raise AssertionError(pattern)
+from cli.serve.processes import Serve, broker_pids, log_until, ready_addresses
+from cli.serve.processes import serve as serve
 
 
 def test_three_brokers_start_and_end_with_one_command(serve: Serve, tmp_path: Path) -> None:
@@ -149,10 +96,10 @@ def test_a_ready_file_that_cannot_be_written_ends_all_with_one_line(tmp_path: Pa
     assert all((data / f"broker-{number}" / ".kafka_cleanshutdown").exists() for number in (1, 2))
 
 
-def test_the_directory_of_one_broker_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "meta.properties").touch()
+def test_what_cannot_be_the_directory_of_broker_1_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("node.id=5\n")
     done = run_barnabas("serve", "--brokers=2", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0")
-    assert (done.returncode, "belongs to one broker" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, "belongs to broker 5" in done.stderr) == (2, True), done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["meta.properties"]
 
 

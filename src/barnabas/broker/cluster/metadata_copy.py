@@ -16,16 +16,15 @@ from typing import Final
 
 from barnabas.broker.cluster.metadata_messages import message_of, update_of
 from barnabas.errors import CorruptMessage
-from barnabas.log.directories.checkpoints import replace_file
+from barnabas.log.directories.checkpoints import METADATA_COPY, replace_file
 from barnabas.metadata.image import EMPTY_IMAGE, MetadataImage
 from barnabas.metadata.update import UpdateReceiver, parts_of_update
 from barnabas.protocol.codec import MalformedMessage, decode, encode
 from barnabas.protocol.peer_messages.push_metadata import PushMetadataRequest
 from barnabas.records.checksum import crc32c
 
-__all__ = ["COPY_FILE", "MetadataCopier", "read_copy", "write_copy"]
+__all__ = ["MetadataCopier", "read_copy", "write_copy"]
 
-COPY_FILE: Final = "cluster-metadata-copy"
 INTERVAL_S: Final = 1.0
 _HEAD: Final = Struct(">II")
 """Length and CRC-32C."""
@@ -74,7 +73,7 @@ class MetadataCopier:
         log: logging.Logger,
     ) -> None:
         """`image` returns the present image; `disk` runs what blocks."""
-        self._paths = [f"{directory}/{COPY_FILE}" for directory in directories]
+        self._paths = [f"{directory}/{METADATA_COPY}" for directory in directories]
         self._image = image
         self._loop = loop
         self._disk = disk

@@ -12,7 +12,7 @@ from typing import Final
 from uuid import UUID
 
 from barnabas.errors import UsageError
-from barnabas.log.directories.checkpoints import format_topic_id
+from barnabas.log.directories.checkpoints import METADATA_COPY, format_topic_id
 from barnabas.log.directories.data_directory import DataDirectory
 from barnabas.metadata.image import MetadataImage
 from barnabas.registry.embedded import is_founded
@@ -29,7 +29,8 @@ def registry_path(directories: Sequence[DataDirectory], shared: str | None = Non
     a new one is to be made in the first of them.
 
     Raises UsageError where there are two, or where none is there although only some of the directories are new: the
-    registry may be in one that is not mounted. The same if a shared one is missing, but a directory has been used.
+    registry may be in one that is not mounted. The same if a shared one is missing, but a directory has been used, or
+    if a broker of a cluster has used it.
     """
     if shared is not None:
         return _shared_registry(Path(shared), directories)
@@ -40,6 +41,12 @@ def registry_path(directories: Sequence[DataDirectory], shared: str | None = Non
         )
     if found:
         return found[0]
+    for directory in directories:
+        if (Path(directory.path) / METADATA_COPY).exists():
+            raise UsageError(
+                f"log.dirs: {directory.path} belongs to a broker of a cluster, whose registry is missing: name it with "
+                "--registry, or restore it by `barnabas cluster recover`"
+            )
     used = [directory.path for directory in directories if directory.used]
     unused = [directory.path for directory in directories if not directory.used]
     if used and unused:

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from barnabas.broker.cluster.metadata_copy import COPY_FILE, read_copy
+from barnabas.broker.cluster.metadata_copy import read_copy
 from barnabas.broker.startup.adoption import next_producer_id
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import CorruptMessage, UsageError
-from barnabas.log.directories.checkpoints import META_PROPERTIES, read_properties
+from barnabas.log.directories.checkpoints import META_PROPERTIES, METADATA_COPY, node_id_of, read_properties
 from barnabas.log.log_manager import LogManager
 from barnabas.metadata.image import MetadataImage, PartitionImage
 from barnabas.registry.embedded import EmbeddedRegistry, is_founded
@@ -107,21 +107,22 @@ def _newest_copy(data_dirs: Iterable[str]) -> MetadataImage:
     copies: list[MetadataImage] = []
     for directory in data_dirs:
         try:
-            copies.append(read_copy(f"{directory}/{COPY_FILE}"))
+            copies.append(read_copy(f"{directory}/{METADATA_COPY}"))
         except FileNotFoundError:
             continue
         except (OSError, CorruptMessage) as error:
             raise UsageError(f"--data-dir {directory}: {error}; leave it out if another one has a copy") from None
     if not copies:
-        raise UsageError(f"--data-dir: none has a {COPY_FILE}; name the data directories of all brokers of the cluster")
+        raise UsageError(
+            f"--data-dir: none has a {METADATA_COPY}; name the data directories of all brokers of the cluster"
+        )
     if len({copy.cluster_id for copy in copies}) > 1:
         raise UsageError("--data-dir: the data directories are of several clusters; name those of one")
     return max(copies, key=lambda copy: (copy.controller_epoch, copy.version))
 
 
 def _node_id(directory: str) -> BrokerId:
-    found = read_properties(f"{directory}/{META_PROPERTIES}")
-    node_id = found.get("node.id", found.get("broker.id", ""))
+    node_id = node_id_of(read_properties(f"{directory}/{META_PROPERTIES}"))
     if not node_id.isdecimal():
         raise UsageError(f"--data-dir {directory}: is no data directory of a broker: its {META_PROPERTIES} names none")
     return BrokerId(int(node_id))

@@ -1,7 +1,12 @@
-"""Settings of the brokers that one command starts, made from those that are given for all of them."""
+"""Settings of the brokers that one command starts, made from those that are given for all of them.
+
+Broker n has the directory `broker-n` in each data directory. Where one broker has run alone, it goes on as broker 1
+with the directory as it is, and the others have `brokers/broker-n` in it: no file is moved, and no log can have the
+name `brokers`, as it could have `broker-2`.
+"""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -9,12 +14,15 @@ from typing import Final
 from barnabas.broker.startup.directory_check import REGISTRY_FILE
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import UsageError
-from barnabas.log.directories.checkpoints import META_PROPERTIES
+from barnabas.log.directories.checkpoints import META_PROPERTIES, METADATA_COPY, node_id_of, read_properties
+from barnabas.log.directories.data_directory import DataDirectory
 from barnabas.registry.embedded import is_founded
 
 __all__ = ["check_directories", "cluster_defaults", "plan_brokers", "registry_file"]
 
 _PORT_MAX: Final = 65535
+_OTHERS: Final = "brokers"
+"""The directory for the brokers that have joined one that had run alone."""
 
 
 def cluster_defaults(brokers: int) -> dict[str, str]:
@@ -33,12 +41,16 @@ def cluster_defaults(brokers: int) -> dict[str, str]:
 
 
 def registry_file(config: BrokerConfig) -> Path:
-    """Returns the path of the registry that the brokers share."""
-    return Path(config.registry_file or os.path.join(config.data_dirs[0], REGISTRY_FILE))
+    """Returns the path of the registry that the brokers share: that of the broker which has run alone, if there is
+    one."""
+    if config.registry_file:
+        return Path(config.registry_file)
+    paths = [Path(directory) / REGISTRY_FILE for directory in config.data_dirs]
+    return next(filter(is_founded, paths), paths[0])
 
 
 def plan_brokers(config: BrokerConfig, brokers: int, racks: Sequence[str] = ()) -> list[BrokerConfig]:
-    """Returns the settings of brokers 1, 2, ...: each has directories of its own in each data directory, and the ports
+    """Returns the settings of brokers 1, 2, ...: each has a directory of its own in each data directory, and the ports
     after those of the broker before. Raises UsageError."""
     if "node.id" in config.static:
         raise UsageError(f"node.id: --brokers gives the brokers the ids 1 to {brokers}; leave node.id out")
@@ -58,7 +70,7 @@ def _own_settings(config: BrokerConfig, index: int, racks: Sequence[str]) -> Map
     node_id = index + 1
     own = {
         "node.id": str(node_id),
-        "log.dirs": ",".join(_directory_of(directory, node_id) for directory in config.data_dirs),
+        "log.dirs": ",".join(_directories_of(config, node_id)),
         "registry.file": str(registry_file(config)),
         "listeners": _shifted("listeners", config.listeners, index),
     }
@@ -69,8 +81,16 @@ def _own_settings(config: BrokerConfig, index: int, racks: Sequence[str]) -> Map
     return own
 
 
-def _directory_of(directory: str, node_id: int) -> str:
-    return os.path.join(directory, f"broker-{node_id}")
+def _directories_of(config: BrokerConfig, node_id: int) -> Sequence[str]:
+    has_run_alone = any(map(_is_used, config.data_dirs))
+    if has_run_alone and node_id == 1:
+        return config.data_dirs
+    parents = [os.path.join(each, _OTHERS) for each in config.data_dirs] if has_run_alone else config.data_dirs
+    return [os.path.join(parent, f"broker-{node_id}") for parent in parents]
+
+
+def _is_used(directory: str) -> bool:
+    return os.path.exists(os.path.join(directory, META_PROPERTIES))
 
 
 def _shifted(setting: str, listeners: Sequence[str], by: int) -> str:
@@ -86,24 +106,53 @@ def _shifted(setting: str, listeners: Sequence[str], by: int) -> str:
 
 
 def check_directories(config: BrokerConfig, brokers: Sequence[BrokerConfig]) -> None:
-    """Raises UsageError if the directories belong to one broker alone, or have lost their registry."""
-    for directory in config.data_dirs:
-        if os.path.exists(os.path.join(directory, META_PROPERTIES)):
-            raise UsageError(
-                f"log.dirs: {directory} belongs to one broker, and cannot be a directory for {len(brokers)}; choose "
-                f"another one, or let brokers join that one by `barnabas serve --node-id 2 --registry "
-                f"{os.path.join(directory, REGISTRY_FILE)} --data-dir DIR --listen HOST:PORT`"
-            )
+    """Raises UsageError if the directories cannot be those of these brokers, are in use, or have lost their registry.
+    Called before anything is written: a broker that still runs alone must not hear of others."""
+    for directory in filter(_is_used, config.data_dirs):
+        _check_grows(directory, len(brokers))
     path = registry_file(config)
-    used = [
-        directory
-        for broker in brokers
-        for directory in broker.data_dirs
-        if os.path.exists(os.path.join(directory, META_PROPERTIES))
-    ]
-    if used and not is_founded(path):
-        directories = " ".join(f"--data-dir {directory}" for directory in used)
+    used = list(_claimed(brokers))
+    if not used or is_founded(path):
+        return
+    is_member = any(os.path.exists(os.path.join(directory, METADATA_COPY)) for directory in used)
+    if set(used) <= set(config.data_dirs) and not is_member:
         raise UsageError(
-            f"{path}: brokers have used {used[0]}, but their registry is missing: restore it by `barnabas cluster "
-            f"recover --registry {path} {directories}`"
+            f"{path}: a broker has used {used[0]}, but there is no registry of its topics: start it alone first by "
+            f"`barnabas serve {_as_options(used)}`, which makes one from the logs"
         )
+    raise UsageError(
+        f"{path}: brokers have used {used[0]}, but their registry is missing: restore it by `barnabas cluster "
+        f"recover --registry {path} {_as_options(used)}`"
+    )
+
+
+def _check_grows(directory: str, brokers: int) -> None:
+    """Raises UsageError if the broker that has used this directory alone cannot go on as broker 1 of several."""
+    node_id = node_id_of(read_properties(os.path.join(directory, META_PROPERTIES)))
+    if node_id != "1":
+        raise UsageError(
+            f"log.dirs: {directory} belongs to broker {node_id}, and --brokers starts brokers 1 to {brokers}; choose "
+            f"another one, or let brokers join that one by `barnabas serve --node-id 1 --registry "
+            f"{os.path.join(directory, REGISTRY_FILE)} --data-dir DIR --listen HOST:PORT`"
+        )
+    for number in range(1, brokers + 1):
+        other = os.path.join(directory, f"broker-{number}")
+        if _is_used(other):
+            raise UsageError(
+                f"log.dirs: both {directory} and {other} belong to a broker; move away the one that is not of this "
+                "cluster"
+            )
+
+
+def _claimed(brokers: Sequence[BrokerConfig]) -> Iterator[str]:
+    """Yields the directories that brokers have used. Raises UsageError if a broker runs in one of them."""
+    for path in (path for broker in brokers for path in broker.data_dirs):
+        directory = DataDirectory(path)
+        directory.claim()
+        directory.unlock()
+        if directory.used:
+            yield path
+
+
+def _as_options(directories: Sequence[str]) -> str:
+    return " ".join(f"--data-dir {directory}" for directory in directories)

@@ -22,12 +22,14 @@ __all__ = [
     "CLEAN_SHUTDOWN",
     "HIGH_WATERMARK_CHECKPOINT",
     "LOG_START_CHECKPOINT",
+    "METADATA_COPY",
     "META_PROPERTIES",
     "PARTITION_METADATA",
     "RECOVERY_CHECKPOINT",
     "RUNNING",
     "CorruptCheckpoint",
     "format_topic_id",
+    "node_id_of",
     "parse_topic_id",
     "read_clean_shutdown",
     "read_epoch_checkpoint",
@@ -49,6 +51,8 @@ HIGH_WATERMARK_CHECKPOINT: Final = "replication-offset-checkpoint"
 CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 META_PROPERTIES: Final = "meta.properties"
+METADATA_COPY: Final = "cluster-metadata-copy"
+"""The metadata of the cluster, beside the logs of each of its brokers."""
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 RUNNING: Final = "barnabas-running"
 """Records in which boot of the machine the logs were last verified or written, so that its page cache can be
@@ -169,6 +173,11 @@ def read_properties(path: str) -> dict[str, str]:
         raise UsageError(f"{path} is not a properties file: {error}; restore it from another directory") from error
     pairs = (line.partition("=") for line in lines if line.strip() and not line.lstrip().startswith(("#", "!")))
     return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def node_id_of(properties: Mapping[str, str]) -> str:
+    """Returns the node id in a meta.properties, under its old name if necessary; empty if there is none."""
+    return properties.get("node.id", properties.get("broker.id", ""))
 
 
 def write_properties(path: str, properties: Mapping[str, str]) -> None:

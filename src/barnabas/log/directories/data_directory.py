@@ -26,6 +26,7 @@ from barnabas.log.directories.checkpoints import (
     RUNNING,
     CorruptCheckpoint,
     format_topic_id,
+    node_id_of,
     parse_topic_id,
     read_clean_shutdown,
     read_offset_checkpoint,
@@ -191,8 +192,8 @@ class DataDirectory:
     def _load_identity(self, cluster_id: str | None, node_id: BrokerId) -> None:
         path = f"{self.path}/{META_PROPERTIES}"
         found = read_properties(path)
-        stored_node, stored_cluster = found.get("node.id", found.get("broker.id")), found.get("cluster.id")
-        if stored_node is not None and stored_node != str(node_id):
+        stored_node, stored_cluster = node_id_of(found), found.get("cluster.id")
+        if stored_node and stored_node != str(node_id):
             raise UsageError(
                 f"{path} says node.id={stored_node}, the broker has {node_id}; use its own data directory, or start it "
                 f"with --node-id {stored_node}"
