@@ -1,10 +1,13 @@
 """Connections to the brokers of a simulated cluster, from opening to backoff."""
 
+import random
+
 import pytest
 
-from barnabas.connection.broker.cluster_connections import ConnectionSettings
+from barnabas.connection.broker.client_request import ClientRequest, Error
+from barnabas.connection.broker.cluster_connections import ClusterConnections, ConnectionSettings
 from barnabas.connection.network_client import ANY
-from barnabas.errors import OperationTimedOut
+from barnabas.errors import Attempt, ConnectionLost, OperationTimedOut
 from barnabas.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from connection.rig import groups, sent
 from simulation.cluster import SILENT, SingleClientCluster
@@ -34,6 +37,33 @@ def test_reconnects_slow_down() -> None:
     cluster.network_client.add_topics(["t"])
     cluster.run(seconds=10)
     assert 10 <= len(cluster.connected) <= 20
+
+
+def test_a_request_that_expires_in_the_backoff_is_no_failed_connection() -> None:
+    settings = ConnectionSettings(backoff_s=10, backoff_max_s=100)
+    lost: list[Error] = []
+    connections = ClusterConnections(
+        settings, on_ready=lambda _: None, on_lost=lambda _, error: lost.append(error), rng=random.Random(1)
+    )
+    node = connections.node(1, 0, "127.0.0.1", 9092)
+    connections.open(node, 0)
+    (connect,) = connections.take_connects()
+    connections.lost(connect.number, (Attempt(node.address, "tcp", "refused", ""),), 1)
+    backoff_until = node.backoff_until
+    assert (node.failures, len(lost), backoff_until > 5) == (1, 1, True)
+
+    failed: list[Error | None] = []
+    for expires in (4, backoff_until):
+        request = ClientRequest(ListGroupsRequest(), lambda _, error: failed.append(error), timeout_s=expires - 2)
+        connections.open(node, 2).send(request, 2)
+        assert connections.next_deadline() == expires
+        connections.advance(expires)
+        assert isinstance(failed[-1], ConnectionLost)
+        assert (node.failures, node.backoff_until, len(lost)) == (1, backoff_until, 1)
+        assert not connections.take_connects()
+    assert len(failed) == 2
+    connections.open(node, backoff_until)
+    assert len(connections.take_connects()) == 1
 
 
 def test_a_silent_handshake_is_given_up() -> None:

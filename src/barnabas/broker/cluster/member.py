@@ -48,7 +48,7 @@ QUICK_S: Final = 0.05
 """The time to the next heartbeat while this broker is fenced, or after one that failed. It doubles up to
 broker.heartbeat.interval.ms."""
 HEARTBEAT_TIMEOUT_MIN_S: Final = 1.0
-"""A heartbeat may have to wait for a backoff, and open the connection."""
+"""A heartbeat may have to open the connection first, which would be given up with it."""
 CONTROLLER_CHECK_S: Final = 0.5
 """The interval at which the controller looks for brokers whose session has timed out."""
 ELECTION_MAX_S: Final = 1.0

@@ -310,13 +310,16 @@ class ClusterConnections:
             connection = node.connection
             if connection is None:
                 continue
-            if not node.number and now >= node.backoff_until:
-                self._connect(node, now)
             if connection.next_deadline() <= now:
                 connection.advance(now)
                 if connection.has_output and node.connected:
                     self._writable[node.number] = None
-            if connection.broken is not None:
+            if not node.number:
+                if connection.broken is not None:  # by a request that expired in the backoff: no connection has failed
+                    self._drop(node, connection.broken)
+                elif now >= node.backoff_until:
+                    self._connect(node, now)
+            elif connection.broken is not None:
                 self._fail(node, connection.broken, now)
             elif now >= node.setup_until:
                 stage = connection.stage if node.connected else "tcp"
