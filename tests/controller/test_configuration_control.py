@@ -7,6 +7,7 @@ from barnabas.config.broker import BrokerConfig
 from barnabas.controller import configuration_control
 from barnabas.controller.requests import ConfigOp, ConfigOperation, ConfigResource, ResourceType
 from barnabas.errors import InvalidRequest
+from barnabas.registry.registry import SetTopicConfig
 
 from .story import World, tell
 
@@ -139,6 +140,19 @@ def test_one_bad_resource_does_not_hinder_the_others() -> None:
     outcome = configuration_control.incremental_alter_configs(world.image, [bad, good], BrokerConfig())
     assert [isinstance(error, InvalidRequest) for _, error in outcome.results] == [True, False]
     assert len(outcome.changes) == 1
+
+
+def test_what_a_newer_release_has_set_stays_and_can_be_deleted() -> None:
+    world = World()
+    world.do("brokers 1")
+    world.do("create a")
+    world.apply([SetTopicConfig("a", {"new": "1"})])
+    assert world.do("change topic a set:retention.ms:5") == ["topic a: changed"]
+    assert world.image.topic_config("a") == {"new": "1", "retention.ms": "5"}
+    (refused,) = world.do("change topic a set:new:2")
+    assert refused == "topic a: INVALID_CONFIG Unknown topic config name: new"
+    assert world.do("change topic a delete:new") == ["topic a: changed"]
+    assert world.image.topic_config("a") == {"retention.ms": "5"}
 
 
 def test_a_broker_number_of_thousands_of_digits_is_an_invalid_request():

@@ -30,7 +30,7 @@ from barnabas.config.endpoints import (
     parse_protocol_map,
 )
 from barnabas.config.log_config import LogConfig
-from barnabas.config.topic import describe_topic, log_config, topic_defaults, validate_topic_overrides
+from barnabas.config.topic import describe_topic, known_overrides, log_config, topic_defaults, validate_topic_overrides
 from barnabas.errors import InvalidConfig, InvalidRequest, UsageError
 from barnabas.types import BrokerId
 
@@ -242,10 +242,10 @@ class BrokerConfig:
         return self._values
 
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
-        """Returns the settings of a topic's logs. Overrides come from the metadata image, so they are valid."""
+        """Returns the settings of a topic's logs from its settings in the metadata."""
         if not overrides:
             return self.default_log_config
-        return log_config(validate_topic_overrides(overrides, self.topic_defaults), self.topic_defaults)
+        return log_config(known_overrides(overrides), self.topic_defaults)
 
     # -- dynamic changes --------------------------------------------------------------------------------------------
 

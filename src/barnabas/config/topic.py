@@ -5,7 +5,9 @@ Where we differ: `segment.bytes` may be as small as 14, as in Kafka before 4.0, 
 Tiered storage is not offered, so `remote.storage.enable=true` is refused exactly as a Kafka broker without it does.
 """
 
+import logging
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Final
 
 from barnabas.config.definitions import (
@@ -30,10 +32,13 @@ __all__ = [
     "TOPIC_CONFIGS",
     "describe_topic",
     "is_list",
+    "known_overrides",
     "log_config",
     "topic_defaults",
     "validate_topic_overrides",
 ]
+
+_log = logging.getLogger("barnabas.config")
 
 _INT, _LONG, _BOOLEAN, _STRING = ConfigType.INT, ConfigType.LONG, ConfigType.BOOLEAN, ConfigType.STRING
 _DOUBLE, _LIST = ConfigType.DOUBLE, ConfigType.LIST
@@ -224,6 +229,27 @@ def validate_topic_overrides(overrides: Mapping[str, str], defaults: Mapping[str
     return parsed
 
 
+def known_overrides(overrides: Mapping[str, str]) -> dict[str, Value]:
+    """Returns the parsed settings of a topic that stand in the metadata. A newer release may have accepted names and
+    values that this one does not know: they stay in the metadata, and are left out here with a line in the log."""
+    parsed = {}
+    for name, text in overrides.items():
+        setting = TOPIC_CONFIGS.get(name)
+        if setting is None:
+            _tell_unknown(name)
+            continue
+        try:
+            parsed[name] = setting.parse(text)
+        except InvalidConfig:
+            _tell_unknown(f"{name}={text}")
+    return parsed
+
+
+@lru_cache(maxsize=1000)
+def _tell_unknown(setting: str) -> None:
+    _log.warning("a topic has the setting %s, which this release does not know: it has no effect here", setting)
+
+
 def describe_topic(
     overrides: Mapping[str, str],
     defaults: Mapping[str, Value],
@@ -231,7 +257,7 @@ def describe_topic(
     names: Iterable[str] | None = None,
 ) -> list[ConfigEntry]:
     """DescribeConfigs of a topic. `broker_synonyms`: for each broker setting, who sets it, most specific first."""
-    parsed = TOPIC_CONFIGS.parse_all({name: text for name, text in overrides.items() if name in TOPIC_CONFIGS})
+    parsed = known_overrides(overrides)
     values = {**defaults, **parsed}
     wanted = None if names is None else frozenset(names)
     return [

@@ -158,7 +158,10 @@ def _validated(
     image: MetadataImage, resource: ConfigResource, settings: dict[str, str], config: BrokerConfig
 ) -> Change:
     if resource.type == ResourceType.TOPIC:
-        validate_topic_overrides(settings, config.topic_defaults)
+        # One that a newer release has accepted may stay, or nothing of the topic could be changed.
+        present = _present(image, resource)
+        checked = {name: text for name, text in settings.items() if name in TOPIC_CONFIGS or present.get(name) != text}
+        validate_topic_overrides(checked, config.topic_defaults)
         if resource.name not in image.topics:
             raise UnknownTopicOrPartition(f"The topic '{resource.name}' does not exist.")
         return SetTopicConfig(resource.name, settings)

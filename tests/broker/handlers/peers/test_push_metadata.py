@@ -2,7 +2,7 @@
 
 import contextlib
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -60,6 +60,33 @@ def test_the_image_of_a_newer_controller_is_taken_over(controller: Peer, from_tw
     assert image.topics["pushed"].topic_id == UUID(int=7)
     assert image.topic_config("pushed") == {"retention.ms": "5"}
     assert on_loop(controller.broker, lambda: member_of(controller.broker).duties) is None, "its role has ended"
+
+
+def test_settings_of_a_newer_release_are_kept_and_have_no_effect(
+    controller: Peer, from_two: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine = server_of(controller.broker).node_id
+    partition_data = PartitionData(leader=2, leader_epoch=3, partition_epoch=4, replicas=[2, mine], isr=[2])
+    topic = TopicEntryData(name="pushed", topic_id=UUID(int=7), partitions=[partition_data])
+    name, codec = f"new.{uuid4()}", f"new-{uuid4()}"  # each is told once for a process
+    configs = {name: "5", "compression.type": codec, "retention.ms": "5"}
+    settings = [SettingData(name=name, value=value) for name, value in configs.items()]
+    entry = ConfigEntryData(name="pushed", settings=settings)
+    request = push(controller, topics=[topic], topic_configs=[entry])
+    answer = from_two.ask(request, 0)
+    assert (answer.error_code, answer.version) == (0, request.version)
+    assert image_of(controller).topic_config("pushed") == configs
+    manager = server_of(controller.broker).replica_manager
+    partition = on_loop(controller.broker, lambda: manager.get("pushed", 0))
+    assert partition is not None, "the whole push has been applied"
+    assert (partition.log.config.retention_ms, partition.log.config.compression_type) == (5, "producer")
+    changed = ConfigEntryData(name="pushed", settings=[*settings[:2], SettingData(name="retention.ms", value="6")])
+    from_two.ask(push(controller, topics=[], topic_configs=[changed]), 0)
+    assert on_loop(controller.broker, lambda: partition.log.config.retention_ms) == 6
+    told = [record.getMessage() for record in caplog.records if "does not know" in record.getMessage()]
+    assert len(told) == 2
+    assert name in told[0]
+    assert f"compression.type={codec}" in told[1]
 
 
 def test_an_earlier_controller_is_refused(controller: Peer, from_two: Wire) -> None:
