@@ -8,7 +8,7 @@ from typing import Any, Final
 from barnabas import Admin
 from barnabas.cli.framework.output import notice, size_text, table
 from barnabas.cli.framework.replication import ids_text
-from barnabas.cli.framework.resources import broker_ids, plural
+from barnabas.cli.framework.resources import plural
 from barnabas.client.errors import ItemsFailed
 from barnabas.types import TopicPartition
 
@@ -49,7 +49,7 @@ def progress_rows(admin: Admin, partitions: Collection[TopicPartition] | None = 
 def _sizes(admin: Admin, partitions: Collection[TopicPartition]) -> dict[tuple[TopicPartition, int], int]:
     """Returns the bytes of each partition on each live broker."""
     try:
-        found = admin.describe_log_dirs(broker_ids(admin, None), partitions)
+        found = admin.describe_log_dirs(partitions=partitions)
     except ItemsFailed as error:
         found = dict(error.succeeded)
     return {

@@ -11,7 +11,7 @@ from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json, parse
 from barnabas.cli.framework.outcomes import outcomes
 from barnabas.cli.framework.output import CommandFailed, notice, print_json, show, size_text, table, time_text
 from barnabas.cli.framework.replication import eligible_leaders, ids_text, replica_state
-from barnabas.cli.framework.resources import broker_ids, chosen_names, chosen_topics, is_pattern, plural, watermarks
+from barnabas.cli.framework.resources import chosen_names, chosen_topics, is_pattern, plural, watermarks
 from barnabas.client.admin.cluster import LogDir, LogDirReplica
 from barnabas.client.admin.configs import ConfigResource
 from barnabas.client.admin.topics import EligibleLeaders, NewTopic
@@ -202,7 +202,7 @@ def _replicas(admin: Admin) -> dict[TopicPartition, LogDirReplica]:
     """Returns the largest replica of each partition; nothing where the brokers do not tell."""
     found: Mapping[int, list[LogDir]]
     try:
-        found = admin.describe_log_dirs(broker_ids(admin, None))
+        found = admin.describe_log_dirs()
     except ItemsFailed as error:
         found = error.succeeded
     replicas: dict[TopicPartition, LogDirReplica] = {}

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from barnabas.client.admin.operations import AdminOperations, controller_moves, partitions_of
 from barnabas.client.offset_messages import by_topic
 from barnabas.connection.cluster import Broker, brokers_of
-from barnabas.connection.network_client import ANY, CONTROLLER, Node
+from barnabas.connection.network_client import ANY, CONTROLLER
 from barnabas.connection.retry import Answer
 from barnabas.errors import KafkaError, UnsupportedVersion, error_for
 from barnabas.types import BrokerId
@@ -138,25 +138,26 @@ class ClusterOperations(AdminOperations):
         *,
         timeout: float | None = None,
     ) -> dict[int, list[LogDir]]:
-        """Returns the log directories of these brokers (None: all), with the replicas in them (`partitions`: only of
-        these).
+        """Returns the log directories of these brokers (None: all that live), with the replicas in them (`partitions`:
+        only of these).
 
         A directory that failed has an error code. Raises ItemsFailed, by broker.
         """
         from barnabas.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 
         driver = self._driver("describe_log_dirs", timeout)
-        brokers = await self._brokers(driver, None if broker_ids is None else list(broker_ids))
+        brokers = None if broker_ids is None else list(broker_ids)
         request = DescribeLogDirsRequest()
         request.topics = None
         if partitions is not None:
             wanted = by_topic(partitions_of(partitions))
             request.topics = [DescribableLogDirTopic(topic=topic, partitions=ids) for topic, ids in wanted.items()]
 
-        def answers(response: Any, asked: list[int]) -> Iterable[Answer[int, list[LogDir]]]:
+        def answers(response: Any, asked: list[BrokerId]) -> Iterable[Answer[BrokerId, list[LogDir]]]:
             yield asked[0], response.error_code, [_log_dir(asked[0], result) for result in response.results]
 
-        return await driver.run(brokers, lambda node_id: Node(BrokerId(node_id)), lambda _: request, answers)
+        found = await self._at_brokers(driver, brokers, lambda _: request, answers)
+        return dict(found.items())
 
     async def describe_features(self, *, timeout: float | None = None) -> Features:
         """Returns the levels of features such as `transaction.version`; empty where the brokers are older than

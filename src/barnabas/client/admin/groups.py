@@ -14,7 +14,7 @@ from barnabas.client.offset_messages import (
     committed_answers,
     committed_request,
 )
-from barnabas.connection.network_client import Coordinator, Node
+from barnabas.connection.network_client import Coordinator
 from barnabas.connection.retry import Answer, RequestBuilder
 from barnabas.errors import GroupIdNotFound, KafkaError, UnknownMemberId, error_for
 from barnabas.types import BrokerId, TopicPartition
@@ -105,8 +105,7 @@ class GroupOperations(AdminOperations):
             groups = [GroupListing(g.group_id, g.protocol_type, g.group_state, g.group_type) for g in response.groups]
             yield asked[0], response.error_code, groups
 
-        brokers = await self._brokers(driver, None)
-        found = await driver.run(brokers, Node, lambda _: request, answers)
+        found = await self._at_brokers(driver, None, lambda _: request, answers)
         return sorted({group.group_id: group for groups in found.values() for group in groups}.values())
 
     async def describe_groups(

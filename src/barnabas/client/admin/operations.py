@@ -9,10 +9,11 @@ from typing import Any, Final, TypeVar
 
 from barnabas.client.settings.admin import AdminSettings
 from barnabas.connection.broker.client_request import Error
-from barnabas.connection.network_client import CONTROLLER, Coordinator, NetworkClient, Node, Target
+from barnabas.connection.network_client import ANY, CONTROLLER, Coordinator, NetworkClient, Node, Target
 from barnabas.connection.retry import Answer, RequestBuilder, Results, Retry
 from barnabas.connection.timers import spelled
 from barnabas.errors import (
+    BrokerNotAvailable,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     ItemsFailed,
@@ -22,6 +23,7 @@ from barnabas.errors import (
     OperationTimedOut,
     ThrottlingQuotaExceeded,
     UnstableOffsetCommit,
+    UnsupportedVersion,
     UsageError,
 )
 from barnabas.protocol.schema import Request
@@ -30,7 +32,7 @@ from barnabas.types import BrokerId, TopicPartition
 __all__ = ["AdminApiDriver", "AdminOperations", "controller_moves", "coordinator_moves", "partitions_of"]
 
 MISSED_MAX: Final = 3
-"""The number of metadata responses without a topic after which it does not exist: brokers learn of topics late."""
+"""The number of metadata responses without a topic or broker after which it does not exist: brokers learn late."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -151,17 +153,57 @@ class AdminOperations:
                 await driver.refresh_metadata()
             return await driver.run(partitions, leaders, request, answers)
 
-    async def _brokers(self, driver: AdminApiDriver, wanted: Collection[int] | None) -> list[BrokerId]:
-        """Returns the ids of the wanted brokers, or (None) of all that live. Raises UsageError for an unknown one."""
+    async def _at_brokers(
+        self,
+        driver: AdminApiDriver,
+        wanted: Collection[int] | None,
+        request: RequestFor[BrokerId],
+        answers: AnswersFrom[BrokerId, V],
+        *,
+        is_retriable: Callable[[KafkaError], bool] = lambda error: error.retriable,
+    ) -> dict[BrokerId, V]:
+        """Asks the wanted brokers, or (None) all that live. Raises UsageError for an unknown one, and ItemsFailed."""
+        brokers = await (self._live_brokers(driver) if wanted is None else self._brokers(driver, wanted))
+        return await driver.run(brokers, BrokerNodes(self._client), request, answers, is_retriable=is_retriable)
+
+    async def _live_brokers(self, driver: AdminApiDriver) -> list[BrokerId]:
+        """Returns the ids of all live brokers. Metadata names one that has died for some time yet, so that clients keep
+        what they have for it until it is back."""
+        from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
+
+        await driver.refresh_metadata()
+        try:
+            response = await driver.send(DescribeClusterRequest(), ANY, lambda r: r.error_code)
+        except UnsupportedVersion:  # before Kafka 2.8
+            return sorted(map(BrokerId, self._client.metadata.cluster.brokers))
+        return sorted(BrokerId(broker.broker_id) for broker in response.brokers)
+
+    async def _brokers(self, driver: AdminApiDriver, wanted: Collection[int]) -> list[BrokerId]:
+        """Returns the ids of the wanted brokers in order. Raises UsageError for an unknown one."""
         await driver.refresh_metadata()
         known = sorted(map(BrokerId, self._client.metadata.cluster.brokers))
-        if wanted is None:
-            return known
         for node_id in wanted:
             if node_id not in known:
                 listed = ", ".join(map(str, known))
                 raise UsageError(f"broker {node_id} is not in the cluster; its brokers are {listed}")
         return sorted(map(BrokerId, set(wanted)))
+
+
+class BrokerNodes:
+    """Finds brokers for `AdminApiDriver.run`. Raises BrokerNotAvailable for one that several metadata responses did not
+    have."""
+
+    def __init__(self, client: NetworkClient) -> None:
+        self._client = client
+        self._missed: Counter[BrokerId] = Counter()
+
+    def __call__(self, broker_id: BrokerId) -> Node | None:
+        if broker_id in self._client.metadata.cluster.brokers:
+            return Node(broker_id)
+        self._missed[broker_id] += 1
+        if self._missed[broker_id] >= MISSED_MAX:
+            raise BrokerNotAvailable("it has left the cluster")
+        return None
 
 
 class PartitionLeaders:

@@ -113,9 +113,8 @@ class TransactionOperations(AdminOperations):
             ]
             yield asked[0], error, listings
 
-        brokers = await self._brokers(driver, None)
         builder = RequestBuilder(request, at_least=oldest)
-        found = await driver.run(brokers, Node, lambda _: builder, answers, is_retriable=coordinator_moves)
+        found = await self._at_brokers(driver, None, lambda _: builder, answers, is_retriable=coordinator_moves)
         return sorted(listing for listings in found.values() for listing in listings)
 
     async def describe_transactions(
