@@ -530,7 +530,7 @@ class Broker:
         """
         chosen = list(islice(names, max(AUTO_CREATED_PARTITIONS_MAX // self.config.num_partitions, 1)))
         try:
-            if self._cluster is not None and not self._cluster.is_controller:
+            if self._cluster is not None:
                 return await self._cluster.create_missing_topics(chosen)
             results = await self.controller.call(lambda controller: controller.auto_create_topics(chosen))
         except KafkaError as error:

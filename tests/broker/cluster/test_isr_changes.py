@@ -10,6 +10,7 @@ import pytest
 
 from barnabas.broker.cluster import isr_changes
 from barnabas.broker.cluster.isr_changes import IsrChangeSender
+from barnabas.broker.peers.controller_channel import ControllerChannel
 from barnabas.broker.peers.peer_connections import Role
 from barnabas.controller.isr_control import IsrRequest
 from barnabas.errors import (
@@ -70,7 +71,8 @@ class Leader:
             replica_manager=SimpleNamespace(get=self.get),
             controller=SimpleNamespace(call=self.call),
         )
-        self.sender = IsrChangeSender(broker, SimpleNamespace(send=self.send))  # type: ignore[arg-type]
+        peers = SimpleNamespace(send=self.send)
+        self.sender = IsrChangeSender(broker, ControllerChannel(broker, peers))  # type: ignore[arg-type]
 
     def get(self, topic: str, index: int) -> Partition | None:
         return self.partitions.get((topic, index))
@@ -78,7 +80,7 @@ class Leader:
     def partition(self, index: int = 0) -> Partition:
         return self.partitions.setdefault(("t", index), Partition())
 
-    def send(self, node_id: int, request: Any, *, role: Role) -> "asyncio.Future[Any]":
+    def send(self, node_id: int, request: Any, *, role: Role, timeout_s: float | None) -> "asyncio.Future[Any]":
         assert (node_id, role) == (self.image.controller_id, Role.CONTROL)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.sent.append((request, future))

@@ -6,10 +6,9 @@ from itertools import islice
 from typing import Final
 from uuid import UUID
 
-from barnabas.broker.peers.peer_connections import PeerConnections, Role
+from barnabas.broker.peers.controller_channel import ControllerChannel
 from barnabas.broker.requests.late_responses import run_handler
 from barnabas.broker.services import BrokerServices
-from barnabas.controller.isr_control import IsrRequest
 from barnabas.errors import BarnabasError, KafkaError, NotController, error_for
 from barnabas.metadata.image import PartitionImage
 from barnabas.protocol.messages.alter_partition import (
@@ -36,9 +35,9 @@ class IsrChangeSender:
     """Has one request in flight; changes of other partitions wait for the next one. A partition has one change at a
     time. Used on the event loop's thread."""
 
-    def __init__(self, broker: BrokerServices, peers: PeerConnections) -> None:
+    def __init__(self, broker: BrokerServices, controller: ControllerChannel) -> None:
         self._broker = broker
-        self._peers = peers
+        self._controller = controller
         self._waiting: dict[TopicPartition, IsrChange] = {}
         self._is_sending = False
         self._is_closed = False
@@ -89,22 +88,10 @@ class IsrChangeSender:
         return is_done
 
     async def _send(self, changes: Iterable[IsrChange]) -> dict[tuple[UUID, int], Result]:
-        broker = self._broker
-        node_id, image = broker.node_id, broker.image
-        epoch = image.brokers[node_id].epoch
-        if image.controller_id == node_id:
-            requests = [
-                IsrRequest(*_key(change), change.leader_epoch, change.partition_epoch, change.new_isr)
-                for change in changes
-            ]
-            results = await broker.controller.call(
-                lambda controller: controller.alter_partitions(node_id, epoch, requests), until_known=False
-            )
-            return {(request.topic_id, request.partition_index): result for request, result in results}
+        node_id = self._broker.node_id
+        epoch = self._broker.image.brokers[node_id].epoch
         request = AlterPartitionRequest(broker_id=node_id, broker_epoch=epoch, topics=_topics(changes))
-        response: AlterPartitionResponse = await self._peers.send(image.controller_id, request, role=Role.CONTROL)
-        if response.error_code:
-            raise error_for(response.error_code, "the controller refuses changes of in-sync replicas")
+        response: AlterPartitionResponse = await self._controller.send(request)
         return {
             (topic.topic_id, partition.partition_index): _result(partition)
             for topic in response.topics

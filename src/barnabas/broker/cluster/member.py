@@ -18,18 +18,19 @@ from barnabas.broker.cluster.metadata_messages import update_of
 from barnabas.broker.cluster.pause_detector import PauseDetector
 from barnabas.broker.cluster.replica_fetcher_manager import ReplicaFetcherManager
 from barnabas.broker.cluster.storage_failures import StorageFailures
+from barnabas.broker.peers.controller_channel import ControllerChannel
 from barnabas.broker.peers.forwarding import Forwarder
 from barnabas.broker.peers.identity import PeerIdentity
 from barnabas.broker.peers.inter_broker_listener import InterBrokerListener
 from barnabas.broker.peers.peer_connections import PeerAddress, PeerConnections, Role
 from barnabas.broker.requests.late_responses import run_handler
 from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.scheduler import Scheduler
 from barnabas.broker.services import BrokerServices
 from barnabas.config.endpoints import Endpoint
 from barnabas.connection.broker.cluster_connections import ConnectionSettings
 from barnabas.errors import BarnabasError, KafkaError, NotController, StaleControllerEpoch, error_for
 from barnabas.metadata.delta import MetadataChange
-from barnabas.metadata.image import NO_CONTROLLER
 from barnabas.metadata.update import UpdateReceiver
 from barnabas.network.connection import InThread, Parts
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -49,13 +50,13 @@ QUICK_S: Final = 0.05
 broker.heartbeat.interval.ms."""
 HEARTBEAT_TIMEOUT_MIN_S: Final = 1.0
 """A heartbeat may have to open the connection first, which would be given up with it."""
-CONTROLLER_CHECK_S: Final = 0.5
+CONTROLLER_CHECK_MS: Final = 500
 """The interval at which the controller looks for brokers whose session has timed out."""
 ELECTION_MAX_S: Final = 1.0
 """The longest wait for the leaders that follow a dead broker."""
 SHOWN_S: Final = 2.0
 """The time for which clients are still told the address of a broker that was fenced."""
-TICK_S: Final = 0.25
+TICK_MS: Final = 250
 """The interval at which the event loop is seen to run."""
 LEAVE_MAX_S: Final = 5.0
 """A controlled shutdown that takes longer is given up: the others notice that the process has ended."""
@@ -90,7 +91,8 @@ class ClusterMember:
         self.peers = PeerConnections(self._address_of, self._identity, secret, broker.failures, settings or quick)
         self.peers.on_peer_lost = self._peer_lost
         self._forwarder = Forwarder(self.peers, broker.node_id, lambda: broker.image.controller_id)
-        self.isr_changes = IsrChangeSender(broker, self.peers)
+        self._controller = ControllerChannel(broker, self.peers)
+        self.isr_changes = IsrChangeSender(broker, self._controller)
         self.duties: ControllerDuties | None = None
         """The duties of the controller, while this broker is."""
         self._copier = MetadataCopier(
@@ -100,6 +102,7 @@ class ClusterMember:
         self._fetchers: ReplicaFetcherManager | None = None
         self._controller_watch: tuple[BrokerId, int, Watch] | None = None
         """The controller that is watched, and the epoch of its registration."""
+        self._scheduler = Scheduler(broker.loop, disk, broker.failures)
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._failures = 0
         """The number of heartbeats since the last one that the controller answered."""
@@ -144,20 +147,18 @@ class ClusterMember:
         self._receiver = UpdateReceiver(self._broker.image)
         self._live = {node_id for node_id, each in self._broker.image.brokers.items() if not each.fenced}
         self._fetchers = ReplicaFetcherManager(self._broker)
-        StorageFailures(self._broker, self.peers)
+        StorageFailures(self._broker, self._controller)
         self._copier.image_changed()
         self._controller_changed()
         self._note_if_joined()  # the only broker of its cluster is taken in while it starts
         self._pauses.tick()
-        self._every(TICK_S, "pauses", self._pauses.tick)
+        config, every = self._broker.config, self._scheduler.every
+        every(TICK_MS, "pauses", self._pauses.tick)
         # The controller takes checks that are half a session apart for a pause of its own process.
-        session_s = self._broker.config.broker_session_timeout_ms / 1000
-        self._every(min(CONTROLLER_CHECK_S, session_s / 4), "sessions", self._check_sessions)
-        lag_s = self._broker.config.replica_lag_time_max_ms / 1000
-        self._every(lag_s / 2, "in-sync replicas", self._propose_isr_changes)
-        config = self._broker.config
+        every(min(CONTROLLER_CHECK_MS, config.broker_session_timeout_ms // 4), "sessions", self._check_sessions)
+        every(config.replica_lag_time_max_ms // 2, "in-sync replicas", self._propose_isr_changes)
         if config.auto_leader_rebalance_enable:
-            self._every(config.leader_imbalance_check_interval_seconds, "leader balance", self._balance_leaders)
+            every(config.leader_imbalance_check_interval_seconds * 1000, "leader balance", self._balance_leaders)
         self._beat()
 
     def joined(self) -> "asyncio.Future[None]":
@@ -196,6 +197,7 @@ class ClusterMember:
 
     def close(self) -> None:
         self._is_closed = True
+        self._scheduler.stop()
         for timer in self._timers.values():
             timer.cancel()
         self._end_election()
@@ -240,9 +242,6 @@ class ClusterMember:
     async def _send_heartbeat(self) -> bool:
         """Returns whether this broker is fenced. Raises KafkaError, ClientError."""
         broker = self._broker
-        controller_id = broker.image.controller_id
-        if controller_id == NO_CONTROLLER:
-            raise NotController("no controller is known")
         request = BrokerHeartbeatRequest(
             broker_id=broker.node_id,
             broker_epoch=self._identity().broker_epoch,
@@ -250,14 +249,8 @@ class ClusterMember:
             want_shut_down=self._is_leaving,
         )
         sent_at = broker.loop.time()
-        response: BrokerHeartbeatResponse
-        if self.duties is not None:
-            response = await self.duties.heartbeat(request)
-        else:
-            timeout_s = max(broker.config.broker_heartbeat_interval_ms / 1000, HEARTBEAT_TIMEOUT_MIN_S)
-            response = await self.peers.send(controller_id, request, role=Role.CONTROL, timeout_s=timeout_s)
-        if response.error_code:
-            raise error_for(response.error_code, f"broker {controller_id} refuses the heartbeat")
+        timeout_s = max(broker.config.broker_heartbeat_interval_ms / 1000, HEARTBEAT_TIMEOUT_MIN_S)
+        response: BrokerHeartbeatResponse = await self._controller.send(request, timeout_s=timeout_s)
         if not response.is_fenced:
             self._pauses.confirmed(sent_at)
         return response.is_fenced
@@ -402,16 +395,6 @@ class ClusterMember:
         for change in self._broker.replica_manager.isr_changes(self._broker.clock.monotonic()):
             self.isr_changes.submit(change)
 
-    def _every(self, interval_s: float, name: str, task: Callable[[], None]) -> None:
-        def run() -> None:
-            try:
-                task()
-            except Exception as error:
-                self._broker.failures.report(f"the periodic task {name!r}", error)
-            self._in(interval_s, name, run)
-
-        self._in(interval_s, name, run)
-
     def _in(self, delay_s: float, name: str, task: Callable[[], None]) -> None:
         """Runs a task later, in the place of the one with this name that waits."""
         if self._is_closed:
@@ -431,11 +414,7 @@ class ClusterMember:
         """Has the controller create topics with the cluster's defaults. Returns the errors of those that cannot be.
         Raises KafkaError, ClientError."""
         request = CreateMissingTopicsRequest(names=list(names))
-        response: CreateMissingTopicsResponse = await self.peers.send(
-            self._broker.image.controller_id, request, role=Role.FORWARD
-        )
-        if response.error_code:
-            raise error_for(response.error_code, "the controller refuses to create topics")
+        response: CreateMissingTopicsResponse = await self._controller.send(request, role=Role.FORWARD)
         return {
             topic.name: error_for(topic.error_code, topic.error_message or "")
             for topic in response.topics

@@ -6,13 +6,11 @@ broker leaves the ISR, and the leader's role, of partitions that have another in
 
 from typing import Final
 
-from barnabas.broker.peers.peer_connections import PeerConnections, Role
+from barnabas.broker.peers.controller_channel import ControllerChannel
 from barnabas.broker.requests.late_responses import run_handler
 from barnabas.broker.services import BrokerServices
-from barnabas.controller.isr_control import GivenUpReplica
 from barnabas.errors import BarnabasError
-from barnabas.protocol.peer_messages.give_up_replicas import GivenUpReplica as ReplicaData
-from barnabas.protocol.peer_messages.give_up_replicas import GiveUpReplicasRequest
+from barnabas.protocol.peer_messages.give_up_replicas import GivenUpReplica, GiveUpReplicasRequest
 from barnabas.types import TopicPartition
 
 __all__ = ["StorageFailures"]
@@ -24,9 +22,9 @@ AGAIN_S: Final = 1.0
 class StorageFailures:
     """Used on the event loop's thread."""
 
-    def __init__(self, broker: BrokerServices, peers: PeerConnections) -> None:
+    def __init__(self, broker: BrokerServices, controller: ControllerChannel) -> None:
         self._broker = broker
-        self._peers = peers
+        self._controller = controller
         self._failed: dict[TopicPartition, None] = {}
         self._told: dict[TopicPartition, float] = {}
         broker.replica_manager.on_storage_failure.append(self.failed)
@@ -49,21 +47,12 @@ class StorageFailures:
         for name, index in failed:
             partition = image.partition(name, index)
             if partition is not None and broker.node_id in partition.isr and len(partition.isr) > 1:
-                replicas.append(GivenUpReplica(image.topics[name].topic_id, index, partition.leader_epoch))
-        if registered is None or not replicas or image.controller_id < 0:
+                topic_id = image.topics[name].topic_id
+                replicas.append(GivenUpReplica(topic_id=topic_id, partition=index, leader_epoch=partition.leader_epoch))
+        if registered is None or not replicas:
             return
-        node_id, epoch = broker.node_id, registered.epoch
+        request = GiveUpReplicasRequest(broker_id=broker.node_id, broker_epoch=registered.epoch, replicas=replicas)
         try:
-            if image.controller_id == node_id:
-                await broker.controller.call(
-                    lambda controller: controller.give_up_replicas(node_id, epoch, replicas), until_known=False
-                )
-                return
-            data = [
-                ReplicaData(topic_id=each.topic_id, partition=each.partition_index, leader_epoch=each.leader_epoch)
-                for each in replicas
-            ]
-            request = GiveUpReplicasRequest(broker_id=node_id, broker_epoch=epoch, replicas=data)
-            await self._peers.send(image.controller_id, request, role=Role.CONTROL)
+            await self._controller.send(request)
         except BarnabasError as error:  # the next append that fails tries again
             broker.log.info("the controller has not heard of replicas that cannot be written: %s", error)

@@ -22,7 +22,7 @@ from barnabas.types import BrokerId, LeaderEpoch
 
 
 async def handle(
-    broker: BrokerServices, request: AlterPartitionRequest, context: RequestContext
+    broker: BrokerServices, request: AlterPartitionRequest, context: RequestContext | None
 ) -> AlterPartitionResponse:
     proposed = [
         IsrRequest(

@@ -12,7 +12,7 @@ from barnabas.registry.registry import RegistryUnavailable
 
 
 async def handle(
-    broker: BrokerServices, request: BrokerHeartbeatRequest, context: RequestContext
+    broker: BrokerServices, request: BrokerHeartbeatRequest, context: RequestContext | None
 ) -> BrokerHeartbeatResponse:
     if broker.cluster is None:
         return BrokerHeartbeatResponse(error_code=NotController.code)

@@ -12,7 +12,7 @@ from barnabas.protocol.peer_messages.create_missing_topics import (
 
 
 async def handle(
-    broker: BrokerServices, request: CreateMissingTopicsRequest, context: RequestContext
+    broker: BrokerServices, request: CreateMissingTopicsRequest, context: RequestContext | None
 ) -> CreateMissingTopicsResponse:
     try:
         check_count(len(request.names))

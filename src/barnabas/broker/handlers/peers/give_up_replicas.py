@@ -9,7 +9,7 @@ from barnabas.types import BrokerId, LeaderEpoch
 
 
 async def handle(
-    broker: BrokerServices, request: GiveUpReplicasRequest, context: RequestContext
+    broker: BrokerServices, request: GiveUpReplicasRequest, context: RequestContext | None
 ) -> GiveUpReplicasResponse:
     replicas = [
         GivenUpReplica(replica.topic_id, replica.partition, LeaderEpoch(replica.leader_epoch))
