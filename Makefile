@@ -70,4 +70,5 @@ clean:  ## Remove what was built and installed, and the demo's data
 -include tests/faults/faults.mk
 -include tests/interop/interop.mk
 -include tests/fuzz/fuzz.mk
+-include tests/whole_cluster/simulation.mk
 -include tests/wheels/wheels.mk

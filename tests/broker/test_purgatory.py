@@ -38,7 +38,7 @@ class Reply:
 
 class Watched:
     def __init__(self) -> None:
-        self.watchers: set[Any] = set()
+        self.watchers: dict[Any, None] = {}
 
 
 def partitions(count: int) -> list[Any]:

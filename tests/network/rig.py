@@ -97,7 +97,7 @@ class Rig:
         before = set(self.acceptor.connections)
         client = await self.connect()
         await self.until(lambda: len(self.acceptor.connections) > len(before))
-        (connection,) = self.acceptor.connections - before
+        (connection,) = self.acceptor.connections.keys() - before
         return client, connection
 
     async def until(self, condition: Callable[[], object]) -> None:

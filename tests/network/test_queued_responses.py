@@ -23,8 +23,8 @@ async def stalled(rig: Rig, *requests: str) -> tuple[Client, Connection]:
     before = set(rig.acceptor.connections)
     client = await rig.connect(receive_buffer=4096)
     await client.send(*requests)
-    await rig.until(lambda: any(one.queued_bytes for one in rig.acceptor.connections - before))
-    (connection,) = rig.acceptor.connections - before
+    await rig.until(lambda: any(one.queued_bytes for one in rig.acceptor.connections.keys() - before))
+    (connection,) = rig.acceptor.connections.keys() - before
     return client, connection
 
 

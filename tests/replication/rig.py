@@ -16,7 +16,7 @@ def validated_batch(value: bytes = b"x") -> ValidatedBatch:
 class Watcher:
     def __init__(self, partition: Partition) -> None:
         self.woken = 0
-        partition.watchers.add(self)
+        partition.watchers[self] = None
 
     def partition_changed(self, *_: object) -> None:
         self.woken += 1

@@ -51,10 +51,10 @@ class DelayedOperation:
         self._loop = purgatory.loop
         self._completion = completion
         self._partitions = tuple(partitions)
-        self._changed: set[Partition] = set()
+        self._changed: dict[Partition, None] = {}
         self.done = False
         for partition in self._partitions:
-            partition.watchers.add(self)
+            partition.watchers[self] = None
         self._timer = self._loop.call_later(timeout_s, self._on_timeout)
         purgatory.size += 1
 
@@ -63,10 +63,10 @@ class DelayedOperation:
             return
         if not self._changed:
             self._loop.call_soon(self._try_complete)
-        self._changed.add(partition)
+        self._changed[partition] = None
 
     def _try_complete(self) -> None:
-        changed, self._changed = self._changed, set()
+        changed, self._changed = self._changed, {}
         if not self.done and self._guarded(lambda: self._completion.try_complete(changed)):
             self.cancel()
 
@@ -92,7 +92,7 @@ class DelayedOperation:
         self.done = True
         self._timer.cancel()
         for partition in self._partitions:
-            partition.watchers.discard(self)
+            partition.watchers.pop(self, None)
         self._purgatory.size -= 1
 
 

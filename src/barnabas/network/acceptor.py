@@ -112,7 +112,7 @@ class Acceptor:
         """The number of connections that may be made now: grows by the rate, up to that of one second."""
         self._tokens_at = loop.time()
         self._warned_at: dict[str, float] = {}
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}
 
     def listen(self, sock: socket.socket, listener_name: str) -> None:
         """Accepts connections from a socket of `open_listener`."""
@@ -231,12 +231,12 @@ class Acceptor:
         except OSError:  # reset while it waited in the backlog
             sock.close()
             return
-        self.connections.add(connection)
+        self.connections[connection] = None
         self._per_ip[ip] += 1
         connection.read()  # the first request usually comes right after the connection
 
     def _on_close(self, connection: Connection, reason: str) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         ip = connection.peer_host
         self._per_ip[ip] -= 1
         if self._per_ip[ip] <= 0:

@@ -245,14 +245,14 @@ class EmbeddedRegistry(Registry):
             delta.controller_id, delta.controller_epoch = controller_id, controller_epoch
             return delta.apply(version)
 
-    def _changed_since(self, version: int) -> dict[_Kind, set[str]] | None:
+    def _changed_since(self, version: int) -> dict[_Kind, list[str]] | None:
         """Returns the names that were written after a version; None if that is no longer known."""
         oldest = self._db.row("SELECT min(version) FROM changes")[0]
         if oldest is None or oldest > version + 1:
             return None
-        changed: dict[_Kind, set[str]] = {}
+        changed: dict[_Kind, list[str]] = {}
         for kind, name in self._db.execute("SELECT DISTINCT kind, name FROM changes WHERE version > ?", (version,)):
-            changed.setdefault(kind, set()).add(name)
+            changed.setdefault(kind, []).append(name)
         return changed
 
     def _read_all(self, delta: MetadataDelta) -> None:
@@ -281,7 +281,7 @@ class EmbeddedRegistry(Registry):
             else:
                 delta.set_broker_config(resource, config)
 
-    def _read_changed(self, delta: MetadataDelta, changed: Mapping[_Kind, set[str]]) -> None:
+    def _read_changed(self, delta: MetadataDelta, changed: Mapping[_Kind, list[str]]) -> None:
         if "broker" in changed:
             present = {broker.node_id: broker for broker in self._brokers()}
             for node_id in (BrokerId(int(name)) for name in changed["broker"]):

@@ -27,18 +27,18 @@ class GroupCommit:
         self._loop = loop
         self._executor = executor
         self._log = log
-        self._dirty: set[Partition] = set()
+        self._dirty: dict[Partition, None] = {}
         self._running = False
 
     def __call__(self, partition: Partition) -> None:
-        self._dirty.add(partition)
+        self._dirty[partition] = None
         if not self._running:
             self._running = True
             self._loop.call_soon(self._begin_round)
 
     def _begin_round(self) -> None:
         self._running = False
-        dirty, self._dirty = self._dirty, set()
+        dirty, self._dirty = self._dirty, {}
         round_: Round = []
         for partition in dirty:
             if partition.is_retired:
@@ -69,7 +69,7 @@ class GroupCommit:
             if is_durable:
                 partition.flushed()
             else:
-                self._dirty.add(partition)
+                self._dirty[partition] = None
         self._begin_round()
 
     def _failed(self, partition: Partition, error: KafkaStorageError) -> None:

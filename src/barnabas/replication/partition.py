@@ -119,7 +119,8 @@ class Partition:
         self.replicas: tuple[BrokerId, ...] = ()
         self.is_under_min_isr = False
         """Whether this leader's ISR has fewer members than it needs for acks=all and for its high watermark to move."""
-        self.watchers: set[Watcher] = set()
+        self.watchers: dict[Watcher, None] = {}
+        """The delayed operations, which are woken in this order."""
         self.append_policy = policy_of(log.config)
         self._broker_epochs = broker_epochs
         self._lag_time_max_s = replica_lag_time_max_ms / 1000

@@ -91,7 +91,7 @@ class ReplicaManager:
         previous = self.image
         self.image = image
         names = set(changed) if changed is not None else set(image.topics) | set(previous.topics if previous else ())
-        for name in names:
+        for name in sorted(names):
             before = previous.topics.get(name) if previous is not None else None
             now = image.topics.get(name)
             if before is not None and (now is None or now.topic_id != before.topic_id):
@@ -206,7 +206,7 @@ class ReplicaManager:
 
     def config_changed(self, topics: Iterable[str]) -> None:
         """Applies the settings of these topics to their logs."""
-        for name in topics:
+        for name in sorted(topics):
             topic = self.image.topics.get(name) if self.image is not None else None
             if topic is None:
                 continue

@@ -53,7 +53,7 @@ class Watched:
         self.leader_epoch = 3
         self.is_leader = True
         self.log = SimpleNamespace(high_watermark=0)
-        self.watchers: set[Any] = set()
+        self.watchers: dict[Any, None] = {}
 
     def move(self, high_watermark: int) -> None:
         self.log.high_watermark = high_watermark

@@ -148,7 +148,7 @@ class FollowerFetchSession:
     def _unwatch(self, known: FollowerPartition) -> None:
         partition, known.partition = known.partition, None
         if partition is not None:
-            partition.watchers.discard(self)
+            partition.watchers.pop(self, None)
             self._by_partition.pop(partition, None)
 
     def resolve(self, known: FollowerPartition) -> Partition:
@@ -161,7 +161,7 @@ class FollowerFetchSession:
             if name is None:
                 raise UnknownTopicId(f"no topic has the id {known.topic_id}")
             partition = known.partition = self._replicas.leader_of(name, known.number)
-            partition.watchers.add(self)
+            partition.watchers[self] = None
             self._by_partition[partition] = known
         return partition
 

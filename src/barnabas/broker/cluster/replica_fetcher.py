@@ -165,12 +165,12 @@ class ReplicaFetcher:
         """Begins to fetch a partition that follows this leader."""
         state = self._partitions[partition] = _FetchedPartition(partition)
         self._changed[state] = None
-        partition.watchers.add(self)
+        partition.watchers[self] = None
         self._send_soon()
 
     def remove(self, partition: Partition) -> None:
         state = self._partitions.pop(partition)
-        partition.watchers.discard(self)
+        partition.watchers.pop(self, None)
         self._changed.pop(state, None)
         if state.timer is not None:
             state.timer.cancel()

@@ -43,7 +43,7 @@ class ReplicaFetcherManager:
         """Follows new metadata, once the replica manager has applied it. `changed_topics` are the topics that differ;
         None means all."""
         names = changed_topics if changed_topics is not None else image.topics.keys() | self._followed.keys()
-        for name in self._missing.union(names):
+        for name in sorted(self._missing.union(names)):
             self._follow_topic(image, name)
         self._update_registrations(image)
         if self._missing and self._timer is None:

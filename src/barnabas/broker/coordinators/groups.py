@@ -51,7 +51,7 @@ class GroupCoordinatorService:
     def topics_changed(self, before: MetadataImage, after: MetadataImage, names: Iterable[str]) -> None:
         """Removes the committed offsets of topics that were deleted between the two images."""
         deleted: list[TopicPartition] = []
-        for name in names:
+        for name in sorted(names):
             old, new = before.topics.get(name), after.topics.get(name)
             if old is not None and not old.is_internal and (new is None or new.topic_id != old.topic_id):
                 deleted += [TopicPartition(name, index) for index in range(len(old.partitions))]

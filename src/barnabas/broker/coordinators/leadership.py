@@ -52,7 +52,7 @@ def listen_to_partitions(
     def on_leadership(partition: Partition) -> None:
         if partition.topic_partition.topic == topic:
             if not any(isinstance(watcher, _HighWatermarkWatcher) for watcher in partition.watchers):
-                partition.watchers.add(_HighWatermarkWatcher(loop, coordinator, partition))
+                partition.watchers[_HighWatermarkWatcher(loop, coordinator, partition)] = None
             coordinator.on_elected(partition.topic_partition.partition, partition.leader_epoch)
 
     def on_resignation(topic_partition: TopicPartition) -> None:

@@ -73,10 +73,12 @@ class InterBrokerListener:
 
     def _close_unready(self) -> None:
         """Closes connections that were not ready at the last check, and are not now."""
-        unready = {connection for connection in self._acceptor.connections if not _is_ready(connection)}
-        for connection in unready & self._in_setup:
-            connection.close("it has not authenticated in time")
-        self._in_setup = unready - self._in_setup
+        unready = [connection for connection in self._acceptor.connections if not _is_ready(connection)]
+        overdue = self._in_setup
+        self._in_setup = {connection for connection in unready if connection not in overdue}
+        for connection in unready:
+            if connection in overdue:
+                connection.close("it has not authenticated in time")
         self._check = self._broker.loop.call_later(SETUP_S, self._close_unready)
 
     def _on_closed(self, connection: Connection, reason: str) -> None:

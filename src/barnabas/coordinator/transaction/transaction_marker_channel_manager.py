@@ -158,7 +158,7 @@ class TransactionMarkerChannelManager:
         if not completion.remaining:
             self._complete(transactional_id, completion)
             return
-        partitions = tuple(completion.remaining - completion.in_flight)
+        partitions = tuple(sorted(completion.remaining - completion.in_flight))
         if not partitions:
             return
         completion.in_flight.update(partitions)

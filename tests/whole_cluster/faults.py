@@ -1,0 +1,154 @@
+"""The faults of a simulated cluster, drawn by its random numbers."""
+
+import sqlite3
+from collections.abc import Callable
+from typing import Final
+
+from whole_cluster.brokers import Machine
+from whole_cluster.cluster import NODE_IDS, Cluster
+
+__all__ = ["Faults"]
+
+DOWN_S: Final = 1.5
+PAUSED_S: Final = 3.0
+CUT_S: Final = 3.0
+SLOW_S: Final = 2.0
+
+
+class Faults:
+    """Injects faults for a while. At most one broker is down at a time, most of the time."""
+
+    def __init__(self, cluster: Cluster, mean_interval_s: float) -> None:
+        self._cluster = cluster
+        self._world = cluster.world
+        self._interval_s = mean_interval_s
+        self._is_over = False
+        self._kinds: list[tuple[int, Callable[[], None]]] = [
+            (4, self._kill),
+            (2, self._stop),
+            (2, self._wipe),
+            (2, self._pause),
+            (2, self._cut_one_way),
+            (2, self._cut_both_ways),
+            (2, self._isolate),
+            (1, self._slow_link),
+            (1, self._slow_broker),
+            (1, self._kill_two),
+        ]
+
+    def begin(self) -> None:
+        self._plan()
+
+    def _plan(self) -> None:
+        self._world.after(self._world.random.random() * 2 * self._interval_s, self._next)
+
+    def _next(self) -> None:
+        if self._is_over:
+            return
+        weights = [weight for weight, _ in self._kinds]
+        self._world.random.choices(self._kinds, weights)[0][1]()
+        self._plan()
+
+    def heal(self) -> None:
+        """Ends all faults, and starts the brokers that are down."""
+        self._is_over = True
+        self._world.note("heal")
+        self._cluster.network.mend()
+        for machine in self._cluster.machines.values():
+            self._go_on(machine)
+            machine.start()
+
+    # --- helpers ----------------------------------------------------------------------------------------------------
+
+    def _some(self) -> Machine:
+        return self._cluster.machines[self._world.random.choice(NODE_IDS)]
+
+    def _later(self, mean_s: float, event: Callable[[], None]) -> None:
+        self._world.after(self._world.random.random() * 2 * mean_s, event)
+
+    @staticmethod
+    def _go_on(machine: Machine) -> None:
+        if machine.host is not None:
+            machine.host.slowness = 1.0
+            machine.host.resume()
+
+    def _is_safe_to_lose(self, machine: Machine) -> bool:
+        """Whether each partition has another in-sync replica, by the registry."""
+        with sqlite3.connect(f"file:{machine.registry}?mode=ro", uri=True) as db:
+            rows = db.execute("SELECT isr FROM partitions").fetchall()
+        db.close()
+        others = {str(each.node_id) for each in self._cluster.machines.values()} - {str(machine.node_id)}
+        others -= {str(each.node_id) for each in self._cluster.machines.values() if each.is_wiped}
+        return all(others & set(row[0].split(",")) for row in rows)
+
+    # --- faults -----------------------------------------------------------------------------------------------------
+
+    def _kill(self) -> None:
+        machine = self._some()
+        if machine.broker is not None:
+            machine.kill()
+            self._later(DOWN_S, machine.start)
+
+    def _kill_two(self) -> None:
+        self._kill()
+        self._kill()
+
+    def _stop(self) -> None:
+        machine = self._some()
+        if machine.broker is not None and machine.host is not None and not machine.host.paused:
+            machine.stop()
+            self._later(DOWN_S * 2, machine.start)
+
+    def _wipe(self) -> None:
+        machine = self._some()
+        if machine.broker is not None:
+            machine.kill()
+            if self._is_safe_to_lose(machine):
+                machine.wipe()
+            self._later(DOWN_S, machine.start)
+
+    def _pause(self) -> None:
+        machine = self._some()
+        host = machine.host
+        if machine.broker is not None and host is not None:
+            self._world.note(f"pause {machine.name}")
+            host.pause()
+            self._later(PAUSED_S, lambda: self._resume(machine))
+
+    def _resume(self, machine: Machine) -> None:
+        self._world.note(f"resume {machine.name}")
+        self._go_on(machine)
+
+    def _cut(self, *pairs: tuple[str, str]) -> None:
+        for source, target in pairs:
+            self._world.note(f"cut {source}>{target}")
+            self._cluster.network.cut(source, target)
+            self._later(CUT_S, lambda source=source, target=target: self._cluster.network.mend_link(source, target))
+
+    def _two(self) -> tuple[str, str]:
+        one, other = self._world.random.sample(NODE_IDS, 2)
+        return f"b{one}", f"b{other}"
+
+    def _cut_one_way(self) -> None:
+        self._cut(self._two())
+
+    def _cut_both_ways(self) -> None:
+        one, other = self._two()
+        self._cut((one, other), (other, one))
+
+    def _isolate(self) -> None:
+        one = self._some().name
+        for other in (each.name for each in self._cluster.machines.values() if each.name != one):
+            self._cut((one, other), (other, one))
+
+    def _slow_link(self) -> None:
+        source, target = self._two()
+        self._cluster.network.delays[source, target] = self._world.random.choice((0.01, 0.1, 0.6))
+        self._later(SLOW_S, lambda: self._cluster.network.mend_link(source, target))
+
+    def _slow_broker(self) -> None:
+        machine = self._some()
+        host = machine.host
+        if host is not None:
+            host.slowness = self._world.random.choice((10.0, 100.0, 1000.0))
+            self._later(SLOW_S, lambda: self._go_on(machine))
