@@ -20,7 +20,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PAGE: Final = ROOT / "docs" / "compatibility.md"
 
 SECURITY: Final = "TLS, SASL, ACLs and delegation tokens"
-QUOTAS: Final = "quotas"
+QUOTAS: Final = "quotas of clients"
 REPLICATION: Final = "replication and reassignment"
 DISKS: Final = "moving replicas between disks"
 NEW_GROUPS: Final = "the new consumer groups (KIP-848)"

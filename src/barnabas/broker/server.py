@@ -75,6 +75,7 @@ from barnabas.registry.registry import BrokerRegistration, Founding
 from barnabas.replication.group_commit import GroupCommit
 from barnabas.replication.replica import IsrChange
 from barnabas.replication.replica_manager import ReplicaManager
+from barnabas.replication.replication_quotas import ReplicationQuotas
 from barnabas.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -184,6 +185,7 @@ class Broker:
             if config.durability == "fsync":
                 self._committer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="barnabas-commit")
                 flush_behind = GroupCommit(self.loop, self._committer, self.log)
+            self._replication_quotas = ReplicationQuotas(self.loop, self.config)
             self.replica_manager = ReplicaManager(
                 self.node_id,
                 self.log_manager,
@@ -191,6 +193,7 @@ class Broker:
                 self.log,
                 replica_lag_time_max_ms=config.replica_lag_time_max_ms,
                 flush_behind=flush_behind,
+                quotas=self._replication_quotas,
             )
             self._group_service = GroupCoordinatorService(self)
             self.groups = self._group_service.coordinator
@@ -487,6 +490,7 @@ class Broker:
         self._image = change.image
         if change.brokers_configured:
             self._take_dynamic_settings(change.image)
+            self._replication_quotas.set_rates(self.config)
             if self._acceptor is not None:
                 self._connection_limits.follow(self.config, self._acceptor.set_limits)
             self.log_manager.set_producer_expiration(self.config.producer_id_expiration_ms)

@@ -89,6 +89,10 @@ class BrokerConfig:
     replica_fetch_backoff_ms: int
     replica_selector_class: str
     replica_high_watermark_checkpoint_interval_ms: int
+    leader_replication_throttled_rate: int
+    follower_replication_throttled_rate: int
+    replication_quota_window_num: int
+    replication_quota_window_size_seconds: int
     producer_id_expiration_ms: int
     producer_id_expiration_check_interval_ms: int
     log_retention_ms: int | None

@@ -114,14 +114,12 @@ _BY_SUBJECT: Final[dict[str, str]] = {
         share.coordinator.state.topic.replication.factor share.coordinator.state.topic.segment.bytes
         share.coordinator.write.timeout.ms
     """,
-    "replication between brokers and its quotas": """
-        follower.replication.throttled.rate leader.replication.throttled.rate
+    "replication between brokers, and quotas": """
         replica.alter.log.dirs.io.max.bytes.per.second request.timeout.ms
         alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
         controlled.shutdown.enable cordoned.log.dirs log.dir.failure.timeout.ms quota.window.num
         quota.window.size.seconds
-        replica.socket.receive.buffer.bytes replica.socket.timeout.ms replication.quota.window.num
-        replication.quota.window.size.seconds socket.connection.setup.timeout.max.ms
+        replica.socket.receive.buffer.bytes replica.socket.timeout.ms socket.connection.setup.timeout.max.ms
         socket.connection.setup.timeout.ms unclean.leader.election.interval.ms
     """,
     "Java classes and the rest": """
@@ -156,9 +154,9 @@ SENSITIVE: Final = frozenset(
 
 _DYNAMIC_NAMES: Final = """
     background.threads config.providers cordoned.log.dirs follower.fetch.last.tiered.offset.enable
-    follower.replication.throttled.rate group.consumer.assignment.interval.ms
+    group.consumer.assignment.interval.ms
     group.coordinator.cached.buffer.max.bytes group.share.assignment.interval.ms
-    group.streams.assignment.interval.ms leader.replication.throttled.rate log.cleaner.threads metric.reporters
+    group.streams.assignment.interval.ms log.cleaner.threads metric.reporters
     num.io.threads num.network.threads num.recovery.threads.per.data.dir num.replica.fetchers
     principal.builder.class remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
     remote.log.index.file.cache.total.size.bytes remote.log.manager.copier.thread.pool.size

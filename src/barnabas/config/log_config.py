@@ -42,6 +42,8 @@ class LogConfig:
     compression_lz4_level: int = 9
     compression_zstd_level: int = 3
     min_insync_replicas: int = 1
+    leader_replication_throttled_replicas: tuple[str, ...] = ()
+    follower_replication_throttled_replicas: tuple[str, ...] = ()
     unclean_leader_election_enable: bool = False
     delete_retention_ms: int = _DAY_MS
     min_compaction_lag_ms: int = 0

@@ -158,8 +158,8 @@ TOPIC_CONFIGS: Final = ConfigDef(
 
 _UNIT_MS: Final = {"hours": 3_600_000, "minutes": 60_000}
 _NOT_IN_LOG_CONFIG: Final = frozenset(
-    ("follower.replication.throttled.replicas", "leader.replication.throttled.replicas", "local.retention.bytes",
-     "local.retention.ms", "remote.log.copy.disable", "remote.log.delete.on.disable", "remote.storage.enable")
+    ("local.retention.bytes", "local.retention.ms", "remote.log.copy.disable", "remote.log.delete.on.disable",
+     "remote.storage.enable")
 )  # fmt: skip
 
 BROKER_DEFAULTS: Final = {setting.synonyms[0]: setting for setting in TOPIC_CONFIGS if len(setting.synonyms) == 1}

@@ -65,12 +65,15 @@ class LeaderState:
         """
         offset = own_end_offset
         for replica in self.followers.values():
-            if replica.log_end_offset < offset and (
-                replica.broker_id in self.maximal_isr
-                or (replica.is_caught_up(log_end_offset, now, self._lag_time_max_s) and self._may_join(replica))
-            ):
+            if replica.log_end_offset < offset and self.is_waited_for(replica, log_end_offset, now):
                 offset = replica.log_end_offset
         return offset
+
+    def is_waited_for(self, replica: Replica, log_end_offset: Offset, now: float) -> bool:
+        """Returns whether a follower counts: it is in the ISR, or about to join."""
+        return replica.broker_id in self.maximal_isr or (
+            replica.is_caught_up(log_end_offset, now, self._lag_time_max_s) and self._may_join(replica)
+        )
 
     def low_watermark(self, log_start_offset: Offset) -> Offset:
         """Returns the lowest log start offset of the live replicas; -1 while that of one of them is unknown."""

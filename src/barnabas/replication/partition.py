@@ -43,6 +43,7 @@ from barnabas.replication import follower
 from barnabas.replication.leader_state import BrokerEpochs, LeaderState
 from barnabas.replication.replica import FollowerFetch, FollowerRead, IsrChange
 from barnabas.replication.replica_selector import ReplicaView
+from barnabas.replication.replication_quota import ReplicationQuota
 from barnabas.types import NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset, ProducerId, TopicPartition
 
 __all__ = ["Partition", "Watcher"]
@@ -78,11 +79,13 @@ class Partition:
         "append_policy",
         "epoch_start_offset",
         "flush_error",
+        "follower_quota",
         "is_leader",
         "is_retired",
         "is_under_min_isr",
         "leader_epoch",
         "leader_id",
+        "leader_quota",
         "log",
         "partition_epoch",
         "replicas",
@@ -121,6 +124,10 @@ class Partition:
         """Whether this leader's ISR has fewer members than it needs for acks=all and for its high watermark to move."""
         self.watchers: dict[Watcher, None] = {}
         """The delayed operations, which are woken in this order."""
+        self.leader_quota: ReplicationQuota | None = None
+        """The quota of what is sent to followers; None if that is not throttled."""
+        self.follower_quota: ReplicationQuota | None = None
+        """The quota of what is fetched from the leader; None if that is not throttled."""
         self.append_policy = policy_of(log.config)
         self._broker_epochs = broker_epochs
         self._lag_time_max_s = replica_lag_time_max_ms / 1000
@@ -344,6 +351,12 @@ class Partition:
                 return FollowerRead(None, high_watermark, log_start_offset, diverging)
         read = log.read(fetch.fetch_offset, max_bytes, upper_bound=log.log_end_offset, min_one_message=min_one_message)
         return FollowerRead(read.file_slice, high_watermark, log_start_offset)
+
+    def is_waited_for(self, replica_id: BrokerId, now: float) -> bool:
+        """Returns whether the leader's high watermark waits for a follower, which must not be throttled then."""
+        state = self._leader_state
+        replica = state.followers.get(replica_id) if state is not None else None
+        return state is not None and replica is not None and state.is_waited_for(replica, self.log.log_end_offset, now)
 
     def follower_had_all(self, replica_id: BrokerId, fetch: FollowerFetch, at: float) -> None:
         """Notes that a follower still had all records at the time `at`, by a request of its session that does not name

@@ -10,6 +10,7 @@ from barnabas.log.log_manager import LogManager
 from barnabas.metadata.image import NO_LEADER, MetadataImage, TopicImage
 from barnabas.replication.partition import Partition
 from barnabas.replication.replica import IsrChange
+from barnabas.replication.replication_quotas import ReplicationQuotas
 from barnabas.types import BrokerId, Offset, TopicPartition
 
 __all__ = ["ReplicaManager"]
@@ -27,14 +28,17 @@ class ReplicaManager:
         *,
         replica_lag_time_max_ms: int = 30_000,
         flush_behind: Callable[[Partition], None] | None = None,
+        quotas: ReplicationQuotas | None = None,
     ) -> None:
-        """`log_config_of` returns the settings of a topic by its name. Partition explains `flush_behind`."""
+        """`log_config_of` returns the settings of a topic by its name. Partition explains `flush_behind`. `quotas`
+        throttle replicas, if they are given."""
         self._broker_id = broker_id
         self._log_manager = log_manager
         self._log_config_of = log_config_of
         self._log = log
         self._replica_lag_time_max_ms = replica_lag_time_max_ms
         self._flush_behind = flush_behind
+        self._quotas = quotas
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._names: dict[UUID, str] = {}
         self._refused: set[str] = set()
@@ -185,10 +189,15 @@ class ReplicaManager:
             flush_behind=self._flush_behind,
             storage_failed=lambda failed: self._report_storage_failure(failed.topic_partition),
         )
+        self._throttle(partition, config)
         if log.config is not config:
             partition.set_config(config)
         self._partitions[topic_partition] = partition
         return partition
+
+    def _throttle(self, partition: Partition, config: LogConfig) -> None:
+        if self._quotas is not None:
+            self._quotas.apply(partition, config)
 
     def _report_storage_failure(self, topic_partition: TopicPartition) -> None:
         for callback in self.on_storage_failure:
@@ -214,7 +223,8 @@ class ReplicaManager:
             for index in range(len(topic.partitions)):
                 partition = self._partitions.get((name, index))
                 if partition is not None:
-                    partition.set_config(config)
+                    self._throttle(partition, config)
+                    partition.set_config(config)  # wakes those that waited
 
     def offsets(self) -> Mapping[tuple[str, int], Offset]:
         """Returns the high watermark of each partition."""

@@ -24,7 +24,7 @@ from barnabas.errors import (
     UnknownServerError,
 )
 from barnabas.log.log_manager import LogManager
-from barnabas.metadata.image import BrokerImage, MetadataImage
+from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from barnabas.network.time_slicing import TimeSlicer
 from barnabas.protocol.codec import decode
 from barnabas.protocol.fetch import FetchResponse, PartitionData
@@ -33,6 +33,7 @@ from barnabas.protocol.primitives import Part
 from barnabas.records.builder import build_batch
 from barnabas.records.record import Record
 from barnabas.replication.partition import Partition
+from barnabas.replication.replication_quota import ReplicationQuota
 from barnabas.types import BrokerId, LeaderEpoch, TopicPartition
 from broker.virtual_loop import run
 from hand_clock import HandClock
@@ -580,6 +581,93 @@ def test_a_partition_that_this_broker_leads_is_not_fetched(with_rig: Run) -> Non
         assert rig.ends() == [0, 0]
         request = await rig.next()
         assert (named(request), forgotten(request)) == ([], [0])
+
+    with_rig(main)
+
+
+def throttle(rig: Rig, *numbers: int, rate: float = 1000) -> ReplicationQuota:
+    """Throttles partitions, of which this broker is not in the ISR."""
+    quota = ReplicationQuota(rig.loop, rate)
+    for number in numbers:
+        rig.partitions[number].follower_quota = quota
+    return quota
+
+
+def test_a_throttled_partition_is_not_fetched_while_the_rate_is_exceeded(with_rig: Run) -> None:
+    async def main(rig: Rig) -> None:
+        quota = throttle(rig, 0)
+        await rig.next()
+        copied = batch_at(0, value=b"x" * 3000)
+        rig.answer(some(0, copied, 1000), some(1, batch_at(0), 1))
+        request = await rig.next()
+        assert (named(request), forgotten(request)) == ([(1, 1)], [0]), "the other goes on"
+        assert quota.is_exceeded()
+        before = rig.loop.time()
+        while not rig.sent or named(request) != [(0, 1)]:
+            rig.answer()
+            await asyncio.sleep(0.01)
+            request = await rig.next(len(rig.sent))
+        assert rig.loop.time() - before == pytest.approx(len(copied) / 1000 - 1, abs=0.05)
+
+    with_rig(main)
+
+
+def test_a_fetcher_whose_partitions_are_all_throttled_sends_nothing(with_rig: Run) -> None:
+    async def main(rig: Rig) -> None:
+        quota = throttle(rig, 0, 1)
+        quota.record(11_000)
+        await asyncio.sleep(9.9)
+        assert not rig.sent
+        await asyncio.sleep(0.2)
+        assert named(await rig.next()) == [(0, 0), (1, 0)]
+
+    with_rig(main)
+
+
+@pytest.mark.parametrize("isr", [(LEADER, ME), (LEADER,)])
+def test_an_in_sync_replica_is_not_throttled(with_rig: Run, isr: tuple[BrokerId, ...]) -> None:
+    """In the ISR as the metadata says it, or with all committed records, so that the leader is about to let it join."""
+
+    async def main(rig: Rig) -> None:
+        partition = PartitionImage(LEADER, LeaderEpoch(0), (LEADER, ME), isr, 0)
+        brokers = {ME: BrokerImage(ME, 42, ())}
+        rig.image = MetadataImage("c", brokers=brokers, topics={"t": TopicImage("t", TOPIC_ID, (partition,) * 2)})
+        quota = throttle(rig, 0, 1)
+        await rig.next()
+        rig.answer(some(0, batch_at(0), 1), some(1, batch_at(0), 5))
+        await rig.next()
+        before = quota.is_exceeded()
+        quota.record(10_000)
+        rig.answer(some(0, batch_at(1), 2), some(1, batch_at(1), 5))
+        assert not before
+        assert named(await rig.next()) == [(0, 2), (1, 2)] if ME in isr else [(0, 2)]
+
+    with_rig(main)
+
+
+def test_only_bytes_of_replicas_that_are_copied_count(with_rig: Run) -> None:
+    async def main(rig: Rig) -> None:
+        quota = throttle(rig, 0)
+        await rig.next()
+        rig.answer(some(0, batch_at(0), 1), some(1, batch_at(0, value=b"x" * 9000), 1))
+        await rig.next()
+        assert not quota.is_exceeded(900), "few bytes of the one that is copied"
+        rig.answer(some(0, batch_at(1, value=b"x" * 9000), 2), some(1))
+        await rig.next()
+        assert not quota.is_exceeded(900), "the copy is in sync"
+
+    with_rig(main)
+
+
+def test_a_throttle_that_ends_ends_the_wait(with_rig: Run) -> None:
+    async def main(rig: Rig) -> None:
+        quota = throttle(rig, 0)
+        quota.record(1_000_000)
+        assert named(await rig.next()) == [(1, 0)]
+        rig.partitions[0].follower_quota = None
+        rig.partitions[0].set_config(DEFAULT_LOG_CONFIG)
+        rig.answer(some(1))
+        assert named(await rig.next()) == [(0, 0)]
 
     with_rig(main)
 

@@ -184,6 +184,11 @@ class FollowerFetchSession:
         else:
             self.waiting.offsets_moved()
 
+    def quota_available(self) -> None:
+        """Called by the quota for which throttled partitions wait. It has the next turn."""
+        if self.waiting is not None:
+            self.waiting.finish()
+
     def close(self) -> None:
         """Ends the session."""
         if self.waiting is not None:

@@ -39,6 +39,7 @@ from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOf
 from barnabas.protocol.primitives import Part
 from barnabas.replication.partition import Partition
 from barnabas.replication.replica import FollowerFetch
+from barnabas.replication.replication_quota import ReplicationQuota
 from barnabas.types import BrokerId
 
 __all__ = ["FetcherServices", "ReplicaFetcher"]
@@ -92,6 +93,7 @@ class _FetchedPartition:
     __slots__ = (
         "backoff_epochs",
         "backoff_until",
+        "caught_up_at",
         "failures",
         "fetch",
         "is_answered",
@@ -111,6 +113,8 @@ class _FetchedPartition:
         self.is_answered = False
         """Whether the leader has sent records or an error for the fetch. It sends no more before the partition is named
         again."""
+        self.caught_up_at = -_NEVER
+        """The latest time at which a throttled partition had all committed records."""
         self.failures = 0
         """The number of errors in a row."""
         self.backoff_until = 0.0
@@ -149,6 +153,8 @@ class ReplicaFetcher:
         self._responses: deque[tuple[_Request, FetchResponse]] = deque()
         """The responses that are not applied yet, at most two. The first is being applied."""
         self._slices: Slices[None] | None = None
+        self._throttled: dict[_FetchedPartition, None] = {}
+        """Those that are not fetched before the quota has room for them."""
         self._out_of_range: list[tuple[_FetchedPartition, FollowerFetch]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures = 0
@@ -172,6 +178,7 @@ class ReplicaFetcher:
         state = self._partitions.pop(partition)
         partition.watchers.pop(self, None)
         self._changed.pop(state, None)
+        self._throttled.pop(state, None)
         if state.timer is not None:
             state.timer.cancel()
         self._forget(state)
@@ -268,11 +275,38 @@ class ReplicaFetcher:
             self._end_backoff_of(state)
         if partition.is_retired or partition.leader_id != self.leader_id:
             return None
+        if partition.follower_quota is not None and self._must_wait(state, partition.follower_quota):
+            return None
         try:
             return partition.next_fetch()
         except KafkaError as error:
             self._back_off(state, error)
             return None
+
+    # --- throttled partitions ---------------------------------------------------------------------------------------
+
+    def _must_wait(self, state: _FetchedPartition, quota: ReplicationQuota) -> bool:
+        """Returns whether a throttled partition must not be fetched yet. The quota wakes this fetcher for it."""
+        if not quota.is_exceeded() or self._is_in_sync(state):
+            return False
+        self._throttled[state] = None
+        quota.wait(self)
+        return True
+
+    def _is_in_sync(self, state: _FetchedPartition) -> bool:
+        """Returns whether the leader's high watermark may wait for the partition, so that it must not be throttled."""
+        broker = self._broker
+        if broker.loop.time() - state.caught_up_at <= broker.config.replica_lag_time_max_ms / 1000:
+            return True
+        known = broker.image.partition(*state.partition.topic_partition)
+        return known is not None and broker.node_id in known.isr
+
+    def quota_available(self) -> None:
+        """Called by the quota for which throttled partitions wait."""
+        self._changed.update(self._throttled)
+        self._throttled.clear()
+        if not self._responses:
+            self._send_soon()
 
     def _forget(self, state: _FetchedPartition) -> None:
         if state.fetch is not None:
@@ -429,7 +463,9 @@ class ReplicaFetcher:
             epoch, end_offset = data.diverging_epoch
             partition.truncate_to_diverging_epoch(fetch, epoch, end_offset)  # type: ignore[arg-type]
             return
-        log = partition.log
+        log, quota = partition.log, partition.follower_quota
+        if quota is not None and data.records is not None and not self._is_in_sync(state):
+            quota.record(len(data.records))
         for records in _chunks(data.records):
             appended = partition.append_as_follower(
                 fetch,
@@ -441,6 +477,8 @@ class ReplicaFetcher:
                 return
             fetch = fetch._replace(fetch_offset=log.log_end_offset, last_fetched_epoch=log.leader_epochs.latest)
             yield
+        if quota is not None and log.log_end_offset >= data.high_watermark:
+            state.caught_up_at = self._broker.loop.time()
         state.failures = 0
 
     # --- errors of partitions ---------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ from barnabas.protocol.messages.fetch import (
     ReplicaState,
 )
 from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from barnabas.replication.replication_quota import ReplicationQuota
+from barnabas.types import BrokerId
 from broker.cluster.replicated_brokers import ReplicatedBrokers
 from broker.wire import Wire, server_of
 
@@ -261,6 +264,101 @@ def test_the_limits_leave_partitions_for_the_next_response(follower: Follower) -
                   wait_ms=0)
         )  # fmt: skip
     assert served == ids
+
+
+def throttle(follower: Follower, topic: str, rate: float) -> ReplicationQuota:
+    """Throttles a topic of which only the leader is in sync, in a new leader epoch."""
+    cluster = follower.cluster
+    cluster.change(topic, leader=BrokerId(1), isr=(BrokerId(1),))
+    cluster.publish(topic, to=[1])
+    quota = ReplicationQuota(server_of(cluster.brokers[1]).loop, rate)
+    cluster.partition(1, topic).leader_quota = quota
+    return quota
+
+
+def debt(follower: Follower, quota: ReplicationQuota, count: int) -> None:
+    follower.cluster.on(1, lambda: quota.record(count))
+
+
+def test_throttled_partitions_are_left_out_until_the_rate_allows_them(follower: Follower) -> None:
+    t, u = follower.create("t"), follower.create("u")
+    quota = throttle(follower, "t", 1e6)
+    debt(follower, quota, 1_300_000)
+    begun = time.monotonic()
+    follower.cluster.append(1, "t", b"a")
+    follower.cluster.append(1, "u", b"b")
+    response = follower.ask(fetch((t, 0, 0), (u, 0, 0), leader_epoch=-1))
+    found = {topic_id: offsets_of(data.records or b"") for topic_id, data in partitions(response)}
+    assert found == {t: [], u: [0]}, "the other goes on"
+    waiting = follower.send(fetch((u, 0, 1), session_id=response.session_id, epoch=1, last_fetched_epoch=EPOCH))
+    ((topic_id, data),) = [each for each in partitions(waiting.result(SOON_S)) if each[1].records]
+    assert (topic_id, offsets_of(data.records or b"")) == (t, [0])
+    assert time.monotonic() - begun >= 0.25
+
+
+def test_a_throttled_partition_gets_as_much_at_once_as_one_window_has(follower: Follower) -> None:
+    t = follower.create("t")
+    throttle(follower, "t", 1000)
+    follower.cluster.append(1, "t", *[b"x" * 300] * 10)
+    ((_, data),) = partitions(follower.ask(fetch((t, 0, 0), leader_epoch=-1)))
+    assert len(data.records or b"") == 1000
+
+
+def test_throttled_partitions_of_one_response_share_the_rate(follower: Follower) -> None:
+    t, u = follower.create("t"), follower.create("u")
+    quota = throttle(follower, "t", 1000)
+    throttle(follower, "u", 1)
+    follower.cluster.partition(1, "u").leader_quota = quota
+    for name in ("t", "u"):
+        follower.cluster.append(1, name, *[b"x" * 1200] * 10)
+    response = follower.ask(fetch((t, 0, 0), (u, 0, 0), leader_epoch=-1))
+    found = {topic_id: offsets_of(data.records or b"") for topic_id, data in partitions(response)}
+    assert found == {t: [0], u: []}
+    assert follower.cluster.on(1, quota.is_exceeded)
+
+
+def test_an_in_sync_follower_is_not_throttled(follower: Follower) -> None:
+    t = follower.create("t")
+    quota = throttle(follower, "t", 1000)
+    follower.cluster.change("t", isr=(BrokerId(1), BrokerId(2)))
+    follower.cluster.publish("t", to=[1])
+    debt(follower, quota, 1_000_000)
+    follower.cluster.append(1, "t", *[b"x" * 300] * 10)
+    ((_, data),) = partitions(follower.ask(fetch((t, 0, 0), leader_epoch=-1)))
+    assert offsets_of(data.records or b"") == list(range(10))
+
+
+def test_the_bytes_of_an_in_sync_follower_do_not_count(follower: Follower) -> None:
+    t = follower.create("t")
+    quota = throttle(follower, "t", 1000)
+    follower.cluster.append(1, "t", *[b"x" * 300] * 10)
+    response = follower.ask(fetch((t, 0, 10), leader_epoch=-1))
+    follower.cluster.append(1, "t", *[b"x" * 800] * 3)
+    follower.ask(fetch((t, 0, 10), session_id=response.session_id, epoch=1, leader_epoch=-1))
+    assert not follower.cluster.on(1, lambda: quota.is_exceeded(900))
+
+
+def test_a_throttled_follower_hears_of_the_high_watermark(follower: Follower) -> None:
+    t = follower.create("t")
+    quota = throttle(follower, "t", 0)
+    follower.cluster.append(1, "t", b"a")
+    session_id = follower.ask(fetch((t, 0, 0), leader_epoch=-1)).session_id
+    waiting = follower.send(fetch(session_id=session_id, epoch=1, wait_ms=50))
+    follower.cluster.append(1, "t", b"b")
+    ((_, data),) = partitions(waiting.result(SOON_S))
+    assert (data.records, data.high_watermark) == (b"", 2)
+    waiting = follower.send(fetch(session_id=session_id, epoch=2))
+    follower.waits()
+    leader = follower.cluster.partition(1, "t")
+
+    def end() -> None:
+        leader.leader_quota = None
+        leader.set_config(leader.log.config)
+
+    follower.cluster.on(1, end)
+    ((_, data),) = partitions(waiting.result(SOON_S))
+    assert offsets_of(data.records or b"") == [0, 1]
+    assert quota.is_limited
 
 
 def test_sessions_that_do_not_fit(follower: Follower) -> None:

@@ -22,7 +22,9 @@ from barnabas.network.connection import Parts, PendingReply
 from barnabas.protocol.fetch import PartitionData
 from barnabas.protocol.fetch_session import FINAL_EPOCH, INITIAL_EPOCH
 from barnabas.protocol.follower_fetch import FOLLOWERS_FROM, FollowerFetchRequest, read_follower_fetch
+from barnabas.records.file_slice import FileSlice
 from barnabas.replication.partition import Partition
+from barnabas.replication.replication_quota import ReplicationQuota
 from barnabas.types import BrokerId
 
 _FULL: Final = (INITIAL_EPOCH, FINAL_EPOCH)
@@ -57,6 +59,7 @@ class DelayedFollowerFetch:
 
     - a partition has an error or a diverging leader epoch, also because it has another leader or was deleted,
     - `min_bytes` can be read, or the records continue in the next segment,
+    - the rate of throttled replicas is no longer exceeded,
     - the follower's next request comes, because it wants other partitions meanwhile,
     - the high watermark or the log start moves, and consumers read from followers,
     - or `max_wait_ms` have passed.
@@ -66,11 +69,13 @@ class DelayedFollowerFetch:
         "_broker",
         "_bytes",
         "_context",
+        "_copied",
         "_full",
         "_hurry",
         "_max_bytes",
         "_min_bytes",
         "_operation",
+        "_quota",
         "_reply",
         "_results",
         "_session",
@@ -91,6 +96,9 @@ class DelayedFollowerFetch:
         self._results: dict[FollowerPartition, PartitionData] = {}
         self._bytes = 0
         self._urgent = False
+        self._quota: ReplicationQuota | None = None
+        self._copied = 0
+        """The bytes of throttled replicas in the response, and the quota that they count for."""
         self._hurry: asyncio.TimerHandle | None = None
         self._operation: DelayedOperation | None = None
         self._reply: PendingReply | None = None
@@ -115,7 +123,7 @@ class DelayedFollowerFetch:
     def _read(self, *, is_first: bool = False) -> None:
         """Reads the partitions that have changed. The first read notes the follower's offsets."""
         session, results = self._session, self._results
-        self._bytes, self._urgent = 0, False
+        self._bytes, self._copied, self._urgent = 0, 0, False
         left = self._max_bytes
         for wanted in list(session.changed):
             data = results[wanted] = self._read_partition(wanted, left, is_first)
@@ -134,6 +142,9 @@ class DelayedFollowerFetch:
         try:
             partition = session.resolve(wanted)
             max_bytes, min_one = min(wanted.max_bytes, left), self._bytes == 0
+            quota = partition.leader_quota
+            if quota is not None and not partition.is_waited_for(session.replica_id, session.last_used):
+                max_bytes = min(max_bytes, quota.bytes_at_once)
             if is_first:
                 read = partition.fetch_from_follower(
                     session.replica_id,
@@ -153,6 +164,8 @@ class DelayedFollowerFetch:
             failure = self._broker.failures.report(f"fetch from {wanted.topic_id}-{wanted.number}", error)
             return PartitionData(wanted.number, failure.code)
         log, records = partition.log, read.records
+        if quota is not None and records is not None:
+            records = self._throttled(quota, partition, records)
         if records is None:
             has_all = read.diverging_epoch is None and fetch.fetch_offset == log.log_end_offset
             wanted.is_settled = has_all and session.replica_id in partition.in_sync_replicas
@@ -162,6 +175,18 @@ class DelayedFollowerFetch:
             wanted.number, 0, read.high_watermark, log.last_stable_offset, read.log_start_offset, records,
             diverging_epoch=read.diverging_epoch,
         )  # fmt: skip
+
+    def _throttled(self, quota: ReplicationQuota, partition: Partition, records: FileSlice) -> FileSlice | None:
+        """Returns the records for a replica that is throttled unless the high watermark waits for it, maybe since this
+        very request. Returns None, and waits for the quota, while that is exceeded."""
+        if partition.is_waited_for(self._session.replica_id, self._session.last_used):
+            return records
+        if quota.is_exceeded(self._copied):
+            quota.wait(self._session)
+            return None
+        self._quota = quota
+        self._copied += len(records)
+        return records
 
     # --- while it waits ---------------------------------------------------------------------------------------------
 
@@ -207,6 +232,8 @@ class DelayedFollowerFetch:
     def _response(self) -> Parts:
         """Returns the response frame. In a session unchanged partitions are left out."""
         session = self._session
+        if self._quota is not None:
+            self._quota.record(self._copied)
         topics: dict[str | UUID, list[PartitionData]] = {}
         for wanted, data in self._results.items():
             if self._full or wanted.has_changed(data):
