@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -65,8 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--rows", default="", help="comma-separated regular expressions over row names; default: all rows")
     run.add_argument("--rounds", type=int, help="rounds per row (default: 3, quick: 1)")
     run.add_argument("--quick", action="store_true", help="a tenth of the data, one round: shows that everything runs")
-    run.add_argument("--json", default="build/bench.json", help="where the figures go (default: %(default)s)")
-    run.add_argument("--docs", default="", help="also write the table into this page, e.g. docs/benchmarks.md")
+    _add_output(run, "bench")
     run.add_argument("--check", action="store_true", help="exit code 1 when a target is missed")
     again = commands.add_parser("report", help="print the table of an earlier run")
     again.add_argument("json")
@@ -100,6 +100,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_output(parser: argparse.ArgumentParser, name: str) -> None:
+    parser.add_argument("--json", default=f"build/{name}.json", help="where the figures go (default: %(default)s)")
+    parser.add_argument("--docs", default="", help="also write the table into this page, e.g. docs/benchmarks.md")
+
+
 def _add_clients(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     beside = commands.add_parser("clients", help="Python clients beside each other, in processes of their own")
     beside.add_argument("--brokers", default="barnabas", help="as in run (default: %(default)s)")
@@ -107,8 +112,7 @@ def _add_clients(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     beside.add_argument("--rounds", type=int, default=5, help="(default: %(default)s)")
     beside.add_argument("--records", type=int, default=2_000_000, help="of 100 B in a round (default: %(default)s)")
     beside.add_argument("--beside", default="", metavar="SRC", help="src of another checkout, whose client takes part")
-    beside.add_argument("--json", default="build/clients.json", help="where the figures go (default: %(default)s)")
-    beside.add_argument("--docs", default="", help="also write the table into this page, e.g. docs/benchmarks.md")
+    _add_output(beside, "clients")
 
 
 def _add_pipes(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -116,8 +120,7 @@ def _add_pipes(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     beside.add_argument("--broker", default="barnabas", help="as in run; one broker (default: %(default)s)")
     beside.add_argument("--rounds", type=int, default=3, help="(default: %(default)s)")
     beside.add_argument("--records", type=int, default=5_000_000, help="of 100 B in a round (default: %(default)s)")
-    beside.add_argument("--json", default="build/pipes.json", help="where the figures go (default: %(default)s)")
-    beside.add_argument("--docs", default="", help="also write the table into this page, e.g. docs/benchmarks.md")
+    _add_output(beside, "pipes")
 
 
 def _add_cluster(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -135,8 +138,7 @@ def _add_cluster(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     three.add_argument("--quick", action="store_true", help="little data, one round: shows that everything runs")
     three.add_argument("--largest-partitions", type=int, default=10_000, help="of growth (default: %(default)s)")
     three.add_argument("--out", default="docs", help="folder of the plot (default: %(default)s)")
-    three.add_argument("--json", default="build/cluster.json", help="where the figures go (default: %(default)s)")
-    three.add_argument("--docs", default="", help="also write the tables into this page, e.g. docs/benchmarks.md")
+    _add_output(three, "cluster")
     three.add_argument("--check", action="store_true", help="exit code 1 when a target is missed")
 
 
@@ -146,17 +148,9 @@ def _run(options: argparse.Namespace) -> int:
         scale = dataclasses.replace(scale, rounds=options.rounds)
     root = Path(tempfile.mkdtemp(prefix="barnabas-bench-"))
     brokers: list[BrokerProcess] = []
-    skipped: list[str] = []
     try:
         peers.rdkafka_performance()
-        for spec in options.brokers.split(","):
-            try:
-                brokers.append(make_broker(spec, root))
-            except peers.PeerUnavailable as reason:
-                skipped.append(f"{spec}: {reason}")
-                print(f"skipped {skipped[-1]}", file=sys.stderr)
-        if not brokers:
-            raise peers.PeerUnavailable("no broker is left to measure")
+        brokers, skipped = peers.make_available(options.brokers, partial(make_broker, root=root))
         suite = Suite(brokers, scale, [row for row in options.rows.split(",") if row])
         suite.run()
     except (peers.PeerUnavailable, BrokerFailed) as error:
@@ -169,15 +163,7 @@ def _run(options: argparse.Namespace) -> int:
         stop_all(brokers)
         shutil.rmtree(root, ignore_errors=True)
     document = report.as_document(suite, skipped)
-    report.write_json(document, Path(options.json))
-    table = report.markdown(document)
-    print(f"\n{table}")
-    if options.docs:
-        report.update_docs(table, Path(options.docs))
-    missed = report.missed(document)
-    if missed:
-        print(f"{len(missed)} targets missed: {'; '.join(missed)}")
-    return 1 if suite.failures or (options.check and missed) else 0
+    return report.conclude(options, document, report.markdown(document), report.missed(document))
 
 
 def _interrupt(signal_number: int, frame: FrameType | None) -> None:

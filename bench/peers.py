@@ -13,8 +13,12 @@ import re
 import shutil
 import stat
 import subprocess
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("BARNABAS_BUILD_DIR", ROOT / "build"))
@@ -160,6 +164,22 @@ KAFKA_TOOLS = {
 
 class PeerUnavailable(Exception):
     """A peer or tool cannot be made on this machine; the message is one line with the way out."""
+
+
+def make_available(specs: str, make: Callable[[str], T]) -> tuple[list[T], list[str]]:
+    """Makes what each of the comma-separated specs stands for. Returns also the reasons why some are left out. Raises
+    ``PeerUnavailable`` if all are."""
+    made: list[T] = []
+    skipped: list[str] = []
+    for spec in specs.split(","):
+        try:
+            made.append(make(spec))
+        except PeerUnavailable as reason:
+            skipped.append(f"{spec}: {reason}")
+            print(f"skipped {skipped[-1]}", file=sys.stderr)
+    if not made:
+        raise PeerUnavailable("nothing is left to measure")
+    return made, skipped
 
 
 def kafka_libs() -> Path:

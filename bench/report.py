@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
 import os
@@ -74,6 +75,23 @@ def missed(document: Mapping[str, Any]) -> list[str]:
 def write_json(document: Mapping[str, Any], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def conclude(
+    options: argparse.Namespace,
+    document: Mapping[str, Any],
+    table: str,
+    missed: Sequence[str],
+    marks: tuple[str, str] = (BEGIN, END),
+) -> int:
+    """Writes and prints the results of a run, and returns its exit code."""
+    write_json(document, Path(options.json))
+    print(f"\n{table}")
+    if options.docs:
+        update_block(table, Path(options.docs), *marks)
+    if missed:
+        print(f"{len(missed)} targets missed: {'; '.join(missed)}")
+    return 1 if document["failures"] or (options.check and missed) else 0
 
 
 def update_docs(table: str, page: Path) -> None:

@@ -15,6 +15,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,18 +39,10 @@ def main(options: argparse.Namespace) -> int:
         scale = dataclasses.replace(scale, rounds=options.rounds)
     root = Path(tempfile.mkdtemp(prefix="barnabas-bench-cluster-"))
     clusters: list[Cluster] = []
-    skipped: list[str] = []
     grown: dict[float, Figures] = {}
     try:
         peers.rdkafka_performance()
-        for spec in options.brokers.split(","):
-            try:
-                clusters.append(make_cluster(spec, root))
-            except peers.PeerUnavailable as reason:
-                skipped.append(f"{spec}: {reason}")
-                print(f"skipped {skipped[-1]}", file=sys.stderr)
-        if not clusters:
-            raise peers.PeerUnavailable("no cluster is left to measure")
+        clusters, skipped = peers.make_available(options.brokers, partial(make_cluster, root=root))
         rows = [row for row in options.rows.split(",") if row]
         suite = ClusterSuite(clusters, scale, rows)
         if rows != [GROWTH]:
@@ -67,15 +60,7 @@ def main(options: argparse.Namespace) -> int:
             cluster.stop()
         shutil.rmtree(root, ignore_errors=True)
     document = as_document(suite, skipped, grown)
-    report.write_json(document, Path(options.json))
-    table = markdown(document)
-    print(f"\n{table}")
-    if options.docs:
-        report.update_block(table, Path(options.docs), BEGIN, END)
-    not_reached = missed(document)
-    if not_reached:
-        print(f"{len(not_reached)} targets missed: {'; '.join(not_reached)}")
-    return 1 if suite.failures or (options.check and not_reached) else 0
+    return report.conclude(options, document, markdown(document), missed(document), (BEGIN, END))
 
 
 def _grow(suite: ClusterSuite, cluster: Cluster, options: argparse.Namespace) -> dict[float, Figures]:

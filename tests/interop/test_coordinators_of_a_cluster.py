@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-import barnabas
-from barnabas.types import TopicPartition
-from broker.cluster.cluster_processes import QUICK, ClusterProcesses
+from broker.cluster.cluster_processes import ClusterProcesses
+from broker.cluster.cluster_processes import processes as processes
 
 from .conftest import Drivers
 from .harness.clients import CLIENTS, NO_TRANSACTIONS, Client
@@ -17,15 +16,6 @@ from .test_transactional_producers import PARTITIONS, Producer
 
 GIVES_UP = {"kafka-python": "kafka-python 3.0.12 loses the EndTxn for which it has no connection, and waits for ever"}
 TRANSACTIONAL = [client for client in CLIENTS if client.name not in NO_TRANSACTIONS | GIVES_UP]
-
-
-@pytest.fixture(scope="module")
-def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
-    cluster = ClusterProcesses(tmp_path_factory.mktemp("cluster"))
-    try:
-        yield cluster
-    finally:
-        cluster.stop()
 
 
 @pytest.fixture
@@ -40,24 +30,6 @@ def driver(client: Client, cluster: ClusterProcesses, tmp_path_factory: pytest.T
     driver = Drivers(bootstrap, tmp_path_factory.mktemp("clients")).fresh(client)
     yield driver
     driver.stop()
-
-
-def committed(cluster: ClusterProcesses, topic: str) -> int:
-    """Returns the number of records that a consumer with read_committed sees up to the end."""
-    partitions = [TopicPartition(topic, index) for index in range(PARTITIONS)]
-    with barnabas.Consumer(
-        bootstrap_servers=cluster.bootstrap,
-        group_id=None,
-        isolation_level="read_committed",
-        auto_offset_reset="earliest",
-        **QUICK,  # type: ignore[arg-type]
-    ) as consumer:
-        consumer.assign(partitions)
-        ends = consumer.end_offsets(partitions)
-        count = 0
-        while any(consumer.position(partition) < ends[partition] for partition in partitions):
-            count += len(consumer.poll(timeout=1))
-    return count
 
 
 @pytest.mark.parametrize("client", TRANSACTIONAL, ids=lambda client: client.name)
@@ -75,5 +47,5 @@ def test_a_transaction_outlives_its_coordinator(cluster: ClusterProcesses, clien
     producer.end(commit=True)
     producer.close()
     expected = 4 * PARTITIONS
-    cluster.wait_for(lambda: committed(cluster, topic) >= expected, "committed records")
-    assert committed(cluster, topic) == expected
+    cluster.wait_for(lambda: len(cluster.committed(topic)) >= expected, "committed records")
+    assert len(cluster.committed(topic)) == expected

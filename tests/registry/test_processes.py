@@ -2,9 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,29 +11,8 @@ from hypothesis import strategies as st
 from barnabas.log.directories.data_directory import read_boot_id
 from barnabas.registry import processes
 from barnabas.registry.processes import begin_process, end_process, is_running, on_end, parse_process
-
-BEGIN = """
-import sys
-from barnabas.registry.processes import begin_process
-print(begin_process(), flush=True)
-sys.stdin.read()
-"""
-
-
-@pytest.fixture
-def begin() -> str:
-    return BEGIN
-
-
-@pytest.fixture
-def child(begin: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Another process with a broker, and the text of that."""
-    with subprocess.Popen(
-        [sys.executable, "-c", begin], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        yield process, process.stdout.readline().strip()
-        process.kill()
+from registry.other_process import Child, other_process
+from registry.other_process import child as child
 
 
 def changed(process: str, index: int, value: str) -> str:
@@ -80,7 +56,7 @@ def test_the_end_of_a_broker_of_this_process_is_told_once() -> None:
 # --- other processes -------------------------------------------------------------------------------------------------
 
 
-def test_another_process_runs_until_it_is_killed(child: tuple[subprocess.Popen[str], str]) -> None:
+def test_another_process_runs_until_it_is_killed(child: Child) -> None:
     process, text = child
     assert is_running(text)
     assert parse_process(text) == process.pid
@@ -95,7 +71,7 @@ def test_another_process_runs_until_it_is_killed(child: tuple[subprocess.Popen[s
     assert not is_running(text)
 
 
-def test_a_process_id_that_is_used_again_is_another_process(child: tuple[subprocess.Popen[str], str]) -> None:
+def test_a_process_id_that_is_used_again_is_another_process(child: Child) -> None:
     _, text = child
     assert not is_running(changed(text, STARTED, "1"))
     own = begin_process()
@@ -103,16 +79,14 @@ def test_a_process_id_that_is_used_again_is_another_process(child: tuple[subproc
     end_process(own)
 
 
-def test_the_boot_before_has_no_processes(child: tuple[subprocess.Popen[str], str]) -> None:
+def test_the_boot_before_has_no_processes(child: Child) -> None:
     _, text = child
     before = changed(text, BOOT, "0c1bd0b2-0000-4000-8000-000000000000")
     assert not is_running(before)
     assert parse_process(before) is None
 
 
-def test_without_boot_ids_nothing_is_certain(
-    child: tuple[subprocess.Popen[str], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_boot_ids_nothing_is_certain(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
     _, text = child
     assert is_running(changed(text, BOOT, ""))
     monkeypatch.setattr(processes, "read_boot_id", lambda: "")
@@ -121,7 +95,7 @@ def test_without_boot_ids_nothing_is_certain(
     assert parse_process(text) is None
 
 
-def test_a_process_of_another_namespace_cannot_be_seen(child: tuple[subprocess.Popen[str], str]) -> None:
+def test_a_process_of_another_namespace_cannot_be_seen(child: Child) -> None:
     """A container has process ids of its own: the same number means another process there."""
     process, text = child
     elsewhere = changed(text, NAMESPACE, "pid:[4026530000]")
@@ -149,11 +123,10 @@ def test_a_fork_is_a_process_of_its_own() -> None:
     end_process(own)
 
 
-@pytest.mark.parametrize("begin", ["open('/proc/self/comm', 'w').write(') Z 1 (')" + BEGIN])
-def test_a_name_of_a_process_may_contain_anything(child: tuple[subprocess.Popen[str], str]) -> None:
-    process, text = child
-    assert ") Z 1 (" in Path(f"/proc/{process.pid}/stat").read_text()
-    assert is_running(text)
+def test_a_name_of_a_process_may_contain_anything() -> None:
+    with other_process("open('/proc/self/comm', 'w').write(') Z 1 (')") as (process, text):
+        assert ") Z 1 (" in Path(f"/proc/{process.pid}/stat").read_text()
+        assert is_running(text)
 
 
 def test_no_text_is_of_no_process() -> None:
@@ -171,9 +144,7 @@ def test_a_text_that_this_release_does_not_know_is_not_taken_for_the_end(text: s
     assert is_running(text) or text.startswith(("x|", "-1|", "9")), "of another boot"
 
 
-def test_without_a_file_system_of_processes_signals_tell(
-    child: tuple[subprocess.Popen[str], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_file_system_of_processes_signals_tell(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
     process, text = child
     monkeypatch.setattr(processes, "_start_time", lambda pid: None)
     monkeypatch.setattr(os.path, "exists", lambda path: False)

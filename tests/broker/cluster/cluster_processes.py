@@ -5,8 +5,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+import pytest
 
 import barnabas
 from barnabas.client.admin.topics import NewTopic
@@ -14,9 +16,10 @@ from barnabas.connection.cluster import PartitionView
 from barnabas.coordinator.partitioning import partition_for
 from barnabas.errors import BarnabasError
 from barnabas.metadata.image import CONSUMER_OFFSETS, TRANSACTION_STATE
+from barnabas.types import TopicPartition
 from bench.attached import attached
 
-__all__ = ["ClusterProcesses"]
+__all__ = ["QUICK", "ClusterProcesses", "processes"]
 
 READY_S = 60.0
 SETTINGS = {
@@ -131,6 +134,23 @@ class ClusterProcesses:
             found = {view.name: view for view in admin.list_topics(internal=True)}
         return found[topic].in_order()
 
+    def committed(self, topic: str) -> list[str]:
+        """The values, sorted, that a consumer with read_committed sees up to the end."""
+        partitions = [TopicPartition(topic, partition.partition) for partition in self.partitions(topic)]
+        with barnabas.Consumer(
+            bootstrap_servers=self.bootstrap,
+            group_id=None,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+            **QUICK,  # type: ignore[arg-type]
+        ) as consumer:
+            consumer.assign(partitions)
+            ends = consumer.end_offsets(partitions)
+            values: list[str] = []
+            while any(consumer.position(partition) < ends[partition] for partition in partitions):
+                values += [record.value.decode() for record in consumer.poll(timeout=1)]
+        return sorted(values)
+
     def coordinator(self, *, group: str = "", transactional_id: str = "") -> int:
         partitions = self.partitions(CONSUMER_OFFSETS if group else TRANSACTION_STATE)
         return int(partitions[partition_for(group or transactional_id, len(partitions))].leader)
@@ -151,3 +171,12 @@ class ClusterProcesses:
             for partition in view.in_order()
             if set(partition.in_sync_replicas) != set(partition.replicas)
         ]
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
+    cluster = ClusterProcesses(tmp_path_factory.mktemp("cluster"))
+    try:
+        yield cluster
+    finally:
+        cluster.stop()

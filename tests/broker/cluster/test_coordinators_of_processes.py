@@ -2,7 +2,6 @@
 
 import socket
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,19 +13,11 @@ from barnabas.protocol.codec import decode
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
 from barnabas.types import TopicPartition
 from broker.cluster.cluster_processes import QUICK, ClusterProcesses
+from broker.cluster.cluster_processes import processes as processes
 
 ROUNDS = ((1, 2, 3), (2, 3, 1), (3, 1, 2))
 """The replicas of three partitions: each broker leads one."""
 CALL_S = 60.0
-
-
-@pytest.fixture(scope="module")
-def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
-    cluster = ClusterProcesses(tmp_path_factory.mktemp("cluster"))
-    try:
-        yield cluster
-    finally:
-        cluster.stop()
 
 
 @pytest.fixture
@@ -50,24 +41,6 @@ def send(sender: barnabas.Producer, text: str) -> list[str]:
     for index, value in enumerate(values):
         sender.send("t", value.encode(), partition=index)
     return values
-
-
-def read(cluster: ClusterProcesses, topic: str = "t") -> list[str]:
-    """The values that a consumer with read_committed sees up to the end."""
-    partitions = [TopicPartition(topic, index) for index in range(3)]
-    with barnabas.Consumer(
-        bootstrap_servers=cluster.bootstrap,
-        group_id=None,
-        isolation_level="read_committed",
-        auto_offset_reset="earliest",
-        **QUICK,  # type: ignore[arg-type]
-    ) as consumer:
-        consumer.assign(partitions)
-        ends = consumer.end_offsets(partitions)
-        values: list[str] = []
-        while any(consumer.position(partition) < ends[partition] for partition in partitions):
-            values += [record.value.decode() for record in consumer.poll(timeout=1)]
-    return sorted(values)
 
 
 def ends(cluster: ClusterProcesses, topic: str, isolation: str) -> dict[TopicPartition, int]:
@@ -101,7 +74,7 @@ def test_transactions_over_leaders_on_all_brokers(cluster: ClusterProcesses) -> 
                     sender.flush(timeout=CALL_S)
                     sender.abort_transaction(timeout=CALL_S)
     wait_until_decided(cluster)
-    assert read(cluster) == sorted(committed)
+    assert cluster.committed("t") == sorted(committed)
 
 
 @pytest.mark.parametrize("moment", ["open", "decided"])
@@ -122,7 +95,7 @@ def test_the_coordinator_of_a_transaction_is_killed(cluster: ClusterProcesses, m
             committed += send(sender, f"after-{len(committed)}")
             sender.commit_transaction(timeout=CALL_S)
             wait_until_decided(cluster)
-            assert read(cluster) == sorted(committed)
+            assert cluster.committed("t") == sorted(committed)
             cluster.heal()
 
 
@@ -136,13 +109,13 @@ def test_a_leader_is_killed_when_its_end_marker_is_due(cluster: ClusterProcesses
         cluster.kill(leader)
         sender.commit_transaction(timeout=CALL_S)
         wait_until_decided(cluster)
-        assert read(cluster) == committed
+        assert cluster.committed("t") == committed
         sender.begin_transaction()
         send(sender, "two")
         sender.flush(timeout=CALL_S)
         sender.abort_transaction(timeout=CALL_S)
     wait_until_decided(cluster)
-    assert read(cluster) == committed
+    assert cluster.committed("t") == committed
 
 
 class Member:
@@ -283,7 +256,7 @@ def test_a_copy_is_exact_when_a_coordinator_is_killed(cluster: ClusterProcesses,
                 killed = cluster.coordinator(**{victim: "g" if victim == "group" else "x"})
                 cluster.kill(killed)
     wait_until_decided(cluster, "copy")
-    assert read(cluster, "copy") == sorted(str(number) for number in range(300))
+    assert cluster.committed("copy") == sorted(str(number) for number in range(300))
     with cluster.admin() as admin:
         offsets = {key.partition: found.offset for key, found in admin.list_group_offsets("g").items()}
     assert offsets == dict.fromkeys(range(3), 100)

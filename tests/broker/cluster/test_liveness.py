@@ -3,9 +3,7 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -13,25 +11,8 @@ import pytest
 from barnabas.broker.cluster import liveness
 from barnabas.broker.cluster.liveness import ProcessLiveness
 from barnabas.registry.processes import begin_process, end_process
-
-BEGIN = """
-import sys
-from barnabas.registry.processes import begin_process
-print(begin_process(), flush=True)
-sys.stdin.read()
-"""
-Child = tuple["subprocess.Popen[str]", str]
-
-
-@pytest.fixture
-def child() -> Iterator[Child]:
-    """Another process with a broker, and the text of that."""
-    with subprocess.Popen(
-        [sys.executable, "-c", BEGIN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        yield process, process.stdout.readline().strip()
-        process.kill()
+from registry.other_process import Child
+from registry.other_process import child as child
 
 
 def run(main: Callable[[ProcessLiveness, "asyncio.Queue[str]"], Coroutine[Any, Any, None]]) -> None:

@@ -38,6 +38,7 @@ __all__ = [
     "GroupWatcher",
     "Reader",
     "Writer",
+    "group_consumer",
 ]
 
 DELIVERY_TIMEOUT_MS = 600_000
@@ -48,6 +49,21 @@ BACKOFF: dict[str, Any] = {
     "retry_backoff_ms": 20,
     "retry_backoff_max_ms": 200,
 }
+
+
+def group_consumer(name: str, bootstrap: str, topic: str, group: str, **settings: Any) -> barnabas.Consumer:
+    """Makes a member of a group that commits by itself."""
+    return barnabas.Consumer(
+        topic,
+        bootstrap_servers=bootstrap,
+        client_id=name,
+        group_id=group,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        heartbeat_interval_ms=300,
+        **BACKOFF,
+        **settings,
+    )
 
 
 class Client:
@@ -326,19 +342,15 @@ class GroupMember(Client):
         self._generation_s = time.monotonic()
 
     def work(self) -> None:
-        with barnabas.Consumer(
+        with group_consumer(
+            self.name,
+            self._bootstrap,
             self._topic,
-            bootstrap_servers=self._bootstrap,
-            client_id=self.name,
-            group_id=self._group,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
+            self._group,
             session_timeout_ms=self._session_timeout_ms,
-            heartbeat_interval_ms=300,
             on_assigned=self._on_assigned,
             on_revoked=self._on_revoked,
             on_lost=self._on_lost,
-            **BACKOFF,
         ) as consumer:
             saved_s = time.monotonic()
             while not self.stopping.is_set():

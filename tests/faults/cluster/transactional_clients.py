@@ -11,7 +11,7 @@ from typing import Any
 import barnabas
 from barnabas.errors import BarnabasError, OperationTimedOut, TransactionFailed
 from barnabas.types import TopicPartition
-from cluster.clients import BACKOFF, Client
+from cluster.clients import BACKOFF, Client, group_consumer
 from cluster.history import History, Outcome, Stream, Transaction, encode
 
 __all__ = ["Copier", "Feeder"]
@@ -121,17 +121,13 @@ class Copier(_Transactional):
 
     def work(self) -> None:
         self._open(self._bootstrap)
-        with barnabas.Consumer(
+        with group_consumer(
+            self.name,
+            self._bootstrap,
             self._source,
-            bootstrap_servers=self._bootstrap,
-            client_id=self.name,
-            group_id=self._group,
+            self._group,
             isolation_level="read_committed",
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
             session_timeout_ms=self._session_timeout_ms,
-            heartbeat_interval_ms=300,
-            **BACKOFF,
         ) as consumer:
             while not self.stopping.is_set():
                 records = consumer.poll(0.1, max_records=self._rng.choice((5, 20, 100)))
