@@ -107,7 +107,9 @@ class FaultyFileSystem:
         self._kept: dict[int, int] = {}
         """A descriptor for every inode that was ever opened: numbers are not given again, contents stay."""
         self._synced: dict[int, bytes] = {}
-        self._names: dict[str, dict[str, int]] = {}
+        self._names: dict[int, dict[str, int]] = {}
+        """The synced names in each directory, by its inode: it may get another name."""
+        self._directories: set[int] = set()
         self._real = {name: getattr(os, name) for name in (*BY_PATH, *BY_DESCRIPTOR, "close")}
 
     @contextmanager
@@ -193,12 +195,22 @@ class FaultyFileSystem:
         return self._real["pwrite" if position else "write"](fd, half, *position)
 
     def _note_synced(self, fd: int) -> None:
-        path, inode = self._paths[fd], self._real["fstat"](fd).st_ino
-        if stat.S_ISDIR(self._real["stat"](path).st_mode):
-            with self._real["scandir"](path) as entries:
-                self._names[path] = {entry.name: entry.inode() for entry in entries}
+        status = self._real["fstat"](fd)
+        inode = status.st_ino
+        if stat.S_ISDIR(status.st_mode):
+            self._names[inode] = self._listing(self._paths[fd])
         else:
             self._synced[inode] = self._contents(inode)
+
+    def sync_names(self, path: str) -> None:
+        """As an fsync of the directory, which was made before the watch."""
+        self._names[self._real["stat"](path).st_ino] = self._listing(path)
+
+    def _listing(self, path: str) -> dict[str, int]:
+        with self._real["scandir"](path) as entries:
+            found = list(entries)
+        self._directories.update(entry.inode() for entry in found if entry.is_dir())
+        return {entry.name: entry.inode() for entry in found}
 
     def _contents(self, inode: int) -> bytes:
         fd = self._kept[inode]
@@ -228,24 +240,22 @@ class FaultyFileSystem:
 
     def lose_power(self, *, names_last: bool) -> None:
         """Leave what was synced: of the contents, and of the names unless they happen to be there all the same."""
-        tree = {path: dict(names) for path, names in self._names.items()}
+        tree = {inode: dict(names) for inode, names in self._names.items()}
         if names_last:
             for path, _, _ in os.walk(self.root):
-                with os.scandir(path) as entries:
-                    tree[path] = {entry.name: entry.inode() for entry in entries}
-        directories = {os.stat(path).st_ino: path for path, _, _ in os.walk(self.root)}
+                tree[os.stat(path).st_ino] = self._listing(path)
         files: dict[str, bytes] = {}
         kept_directories: list[str] = []
 
-        def collect(path: str) -> None:
+        def collect(directory: int, path: str) -> None:
             kept_directories.append(path)
-            for name, inode in tree.get(path, {}).items():
-                if inode in directories:
-                    collect(directories[inode])
+            for name, inode in tree.get(directory, {}).items():
+                if inode in self._directories:
+                    collect(inode, f"{path}/{name}")
                 else:
                     files[f"{path}/{name}"] = self._synced.get(inode, b"")
 
-        collect(self.root)
+        collect(os.stat(self.root).st_ino, self.root)
         for name in os.listdir(self.root):
             path = f"{self.root}/{name}"
             shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)

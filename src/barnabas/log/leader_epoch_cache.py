@@ -64,6 +64,11 @@ class LeaderEpochFileCache:
                 self._set(before)
                 raise
 
+    def replace_all(self, entries: list[tuple[LeaderEpoch, Offset]]) -> None:
+        """Takes over the entries of a log with the same records. Raises OSError."""
+        self._set(entries)
+        self.write(sync=False)
+
     def write(self, *, sync: bool) -> None:
         """Writes the file. Appends need not wait for a sync, because recovery finds lost entries in the batches."""
         write_epoch_checkpoint(self.path, self.entries, sync=sync)

@@ -25,16 +25,16 @@ from barnabas.log.directories.checkpoints import (
     format_topic_id,
 )
 from barnabas.log.directories.data_directory import (
-    DELETE_SUFFIX,
     Belongs,
     DataDirectory,
-    aside_directory_name,
     read_boot_id,
 )
 from barnabas.log.directories.deletion_queue import DeletionQueue
 from barnabas.log.directories.disk import Disk, ResourcePool, default_pool_limit
 from barnabas.log.flush import FlushTask
-from barnabas.log.log_loader import LogEnvironment, LogState, ProgressCallback, create_log, load_log
+from barnabas.log.future_logs import FutureLog, FutureLogs
+from barnabas.log.log_loader import LogEnvironment, ProgressCallback, Verification, create_log, load_log
+from barnabas.log.moved_logs import LogInDirectory, choose_log, set_aside_for_deletion
 from barnabas.log.producers.producer_state_manager import ALL_PRODUCERS_MAX, DEFAULT_PRODUCER_EXPIRATION_MS, fair_share
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.types import BrokerId, Offset, TopicPartition
@@ -51,6 +51,8 @@ WAYS_OUT: Final = {
     errno.ENFILE: "raise the machine's limit on open files (fs.file-max)",
 }
 """The advice for an operator about an error of the operating system."""
+_PREFERRED_MAX: Final = 10_000
+"""The number of partitions without a log whose directory is remembered. Clients may name any."""
 
 
 class LogManager:
@@ -87,6 +89,10 @@ class LogManager:
         """Whether the cleaner's checkpoint must be written again, because a log was deleted or truncated."""
         self._logs: dict[TopicPartition, UnifiedLog] = {}
         self._home: dict[TopicPartition, DataDirectory] = {}
+        self._preferred: dict[TopicPartition, DataDirectory] = {}
+        self._replaced: dict[TopicPartition, LogInDirectory] = {}
+        """The logs that were moved, in the directory of before, while the new ones are not on the disk."""
+        self.futures = FutureLogs(clock.wall_ms, self._deletions.add)
 
     # -- start and stop ------------------------------------------------------------------------------------------------
 
@@ -173,29 +179,39 @@ class LogManager:
         for log in self._logs.values():
             log.release()
         self._logs.clear()
+        self.futures.close(completely=False)
         self.release_directories()
 
     def _load_all(
         self, config_for: Callable[[str], LogConfig], belongs: Belongs | None, progress: ProgressCallback | None
     ) -> None:
-        jobs: list[tuple[TopicPartition, str, DataDirectory, Callable[[TopicPartition], LogState]]] = []
+        jobs: list[tuple[TopicPartition, str, DataDirectory]] = []
+        states = {directory: directory.states(self._boot_id) for directory in self.directories}
         for directory in self.directories:
-            states = directory.states(self._boot_id)
-            jobs += [(tp, path, directory, states) for tp, path in directory.log_directories(belongs)]
+            jobs += [(tp, path, directory) for tp, path in directory.log_directories(belongs)]
+
+        def load(job: tuple[TopicPartition, str, DataDirectory]) -> UnifiedLog:
+            tp, path, directory = job
+            return load_log(path, tp, config_for(tp.topic), self._environment, states[directory](tp))
+
+        with ThreadPoolExecutor(self._recovery_threads) if self._recovery_threads > 1 else _Inline() as executor:
+            for (tp, _, directory), log in zip(jobs, executor.map(load, jobs), strict=True):
+                loaded = LogInDirectory(log, directory)
+                if tp in self._logs:
+                    verifications = {states[each](tp).verification for each in (directory, self._home[tp])}
+                    other = LogInDirectory(self._logs[tp], self._home[tp])
+                    loaded = choose_log(other, loaded, power_was_lost=Verification.FULL in verifications)
+                self._logs[tp], self._home[tp] = loaded
+                if progress is not None:
+                    progress(len(self._logs), len(jobs), tp)
+        self.futures.find(states, self._current, belongs)
+        for directory in self.directories:
             for path in directory.deleted_directories():
                 self._deletions.add(path, self._clock.wall_ms())
 
-        def load(job: tuple[TopicPartition, str, DataDirectory, Callable[[TopicPartition], LogState]]) -> UnifiedLog:
-            tp, path, _, states = job
-            return load_log(path, tp, config_for(tp.topic), self._environment, states(tp))
-
-        with ThreadPoolExecutor(self._recovery_threads) if self._recovery_threads > 1 else _Inline() as executor:
-            for (tp, path, directory, _), log in zip(jobs, executor.map(load, jobs), strict=True):
-                if tp in self._logs:
-                    raise UsageError(f"{path} and {self._logs[tp].directory} hold the same partition; move one away")
-                self._logs[tp], self._home[tp] = log, directory
-                if progress is not None:
-                    progress(len(self._logs), len(jobs), tp)
+    def _current(self, topic_partition: TopicPartition) -> LogInDirectory | None:
+        log = self._logs.get(topic_partition)
+        return None if log is None else LogInDirectory(log, self._home[topic_partition])
 
     def shutdown(self, *, flush: bool = True, broker_epoch: int = -1) -> None:
         """Closes all logs and records that in the directories. Blocks; with `flush` all records are on the device
@@ -205,6 +221,7 @@ class LogManager:
         could be closed is closed; the directory is then not marked as clean.
         """
         failure: KafkaStorageError | None = None
+        self.futures.close(completely=True)
         for log in self._logs.values():
             try:
                 log.close(flush=flush)
@@ -238,20 +255,22 @@ class LogManager:
         return self._logs.get(topic_partition)
 
     def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None, config: LogConfig) -> UnifiedLog:
-        """Returns the log, and creates it in the directory with the fewest logs. Raises KafkaStorageError."""
+        """Returns the log, and creates it in the preferred directory or in the one with the fewest logs. Raises
+        KafkaStorageError."""
         log = self._logs.get(topic_partition)
         if log is not None:
             log.config = config
             if topic_id is not None and log.topic_id is None:
                 self._set_topic_id(log, topic_id)
             return log
-        directory = self._emptiest()
+        directory = self._preferred.get(topic_partition) or self._emptiest()
         path = f"{directory.path}/{topic_partition}"
         try:
             log = create_log(path, topic_partition, config, self._environment, topic_id)
         except OSError as error:
             raise KafkaStorageError(f"{path} cannot be made: {error.strerror}") from error
         self._logs[topic_partition], self._home[topic_partition] = log, directory
+        self._preferred.pop(topic_partition, None)
         return log
 
     def _set_topic_id(self, log: UnifiedLog, topic_id: uuid.UUID) -> None:
@@ -271,18 +290,71 @@ class LogManager:
 
         Slices of it that are being sent stay readable.
         """
-        log, home = self._logs[topic_partition], self._home[topic_partition]
-        path = f"{home.path}/{aside_directory_name(topic_partition, DELETE_SUFFIX)}"
-        try:
-            os.rename(log.directory, path)
-        except OSError as error:
-            raise KafkaStorageError(f"{log.directory} cannot be renamed: {error.strerror}") from error
+        self.drop_replaced(topic_partition)
+        log = self._logs[topic_partition]
+        self._set_aside(LogInDirectory(log, self._home[topic_partition]))
         del self._logs[topic_partition], self._home[topic_partition]
+        future = self.futures.get(topic_partition)
+        if future is not None:
+            self.futures.remove(future)
+
+    def _set_aside(self, deleted: LogInDirectory) -> None:
+        log, path = deleted.log, deleted.log.directory
+        try:
+            set_aside_for_deletion(*deleted)
+        except OSError as error:
+            raise KafkaStorageError(f"{path} cannot be renamed: {error.strerror}") from error
         self.cleaned_offsets_lost = self.cleaned_offsets_lost or log.cleaned_offset is not None
-        log.release()
-        self._deletions.rename_below(log.directory, path)
+        self._deletions.rename_below(path, log.directory)
+        self._deletions.add(log.directory, self._clock.wall_ms() + log.config.file_delete_delay_ms)
+
+    # -- moves between directories -------------------------------------------------------------------------------------
+
+    def directory_at(self, path: str) -> DataDirectory | None:
+        """Returns the data directory at a path; None if there is none."""
+        path = os.path.normpath(path)
+        return next((directory for directory in self.directories if directory.path == path), None)
+
+    def prefer(self, topic: str, partition_index: int, directory: DataDirectory) -> None:
+        """Remembers where the log of a partition is to be created."""
+        topic_partition = TopicPartition(topic, partition_index)
+        self._preferred.pop(topic_partition, None)
+        self._preferred[topic_partition] = directory
+        if len(self._preferred) > _PREFERRED_MAX:
+            del self._preferred[next(iter(self._preferred))]
+
+    def open_future(self, future: FutureLog, config: LogConfig) -> UnifiedLog:
+        """Opens a future log, or makes an empty one. Blocks; safe in any thread. Raises KafkaStorageError."""
+        return self.futures.open(future, config, self._environment)
+
+    def move_into_place(self, future: FutureLog) -> None:
+        """Makes a future log with all records the current one, by one rename. Raises KafkaStorageError, and has then
+        changed nothing.
+
+        The log of before stays in its directory until `drop_replaced`: it has records that are not on the disk here.
+        """
+        topic_partition, log = future.topic_partition, future.log
+        assert log is not None, future.directory
+        path = f"{future.home.path}/{topic_partition}"
+        try:
+            os.rename(future.directory, path)
+        except OSError as error:
+            raise KafkaStorageError(f"{future.directory} cannot be renamed: {error.strerror}") from error
+        self.futures.remove(future)
+        self._deletions.rename_below(future.directory, path)
         log.rename_directory(path)
-        self._deletions.add(path, self._clock.wall_ms() + log.config.file_delete_delay_ms)
+        self._replaced[topic_partition] = LogInDirectory(self._logs[topic_partition], self._home[topic_partition])
+        self._logs[topic_partition], self._home[topic_partition] = log, future.home
+
+    def drop_replaced(self, topic_partition: TopicPartition) -> DataDirectory | None:
+        """Deletes the log of before a move, and returns the directory that it was in; None if there is none. Raises
+        KafkaStorageError."""
+        replaced = self._replaced.get(topic_partition)
+        if replaced is None:
+            return None
+        self._set_aside(replaced)
+        del self._replaced[topic_partition]
+        return replaced.home
 
     def update_config(self, topic: str, config: LogConfig) -> None:
         """Applies changed settings to the logs of a topic."""
@@ -402,11 +474,13 @@ class LogManager:
         before: Callable[[], None] = lambda: None,
     ) -> None:
         offsets: dict[DataDirectory, dict[TopicPartition, Offset]] = {directory: {} for directory in self.directories}
-        # A copy: this may run beside the thread that creates and deletes logs.
-        for tp, log in list(self._logs.items()):
-            offset, home = value(log), self._home.get(tp)
-            if offset is not None and home is not None:
-                offsets[home][tp] = offset
+        # Copies: this may run beside the thread that creates, moves and deletes logs.
+        replaced = list(self._replaced.values())
+        logs = [LogInDirectory(log, home) for tp, log in list(self._logs.items()) if (home := self._home.get(tp))]
+        for log, home in (*replaced, *logs):
+            offset = value(log)
+            if offset is not None:
+                offsets[home][log.topic_partition] = offset
         before()
         for directory, found in offsets.items():
             directory.write_checkpoint(name, found, sync=sync)

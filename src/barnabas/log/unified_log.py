@@ -5,6 +5,7 @@ as a value that any thread may run: `flush.FlushTask`, `deletion_queue.DeletionQ
 """
 
 import contextlib
+import dataclasses
 import logging
 import threading
 import uuid
@@ -764,6 +765,25 @@ class UnifiedLog:
             segment.rename_directory(directory)
         self.producers.rename_directory(directory)
         self.leader_epochs.path = f"{directory}/leader-epoch-checkpoint"
+
+    def prepare_to_replace(self, other: "UnifiedLog") -> None:
+        """Writes what the batches alone do not tell: the leader epochs and producers of a log with the same records.
+        Raises KafkaStorageError."""
+        assert self.log_end_offset == other.log_end_offset, (self, other)
+        with self._storage_errors():
+            self.leader_epochs.replace_all(other.leader_epochs.entries)
+            self.active_segment.write_transaction_index()
+            self.producers.replace_snapshot(other.producers, self.log_end_offset)
+
+    def replace(self, other: "UnifiedLog") -> None:
+        """Goes on in place of a log with the same records, in another directory. That one gets no more appends."""
+        assert self.log_end_offset == other.log_end_offset, (self, other)
+        self.offsets = dataclasses.replace(other.offsets)
+        self.producers.replace(other.producers)
+        self.cleaned_offset = other.cleaned_offset
+        self.config = other.config
+        self._high_watermark_position = None
+        self.files_made += 1  # the name of the directory is not on the device
 
     def close(self, *, flush: bool = True) -> None:
         """Completes and closes the files. Slices that are being sent stay readable.

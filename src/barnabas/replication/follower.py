@@ -15,7 +15,7 @@ __all__ = ["append_batches", "reset_to_leader", "truncate_to_diverging_epoch"]
 _log = logging.getLogger(__name__)
 
 
-def append_batches(log: UnifiedLog, records: Buffer, leader_epoch: LeaderEpoch) -> AppendInfo:
+def append_batches(log: UnifiedLog, records: Buffer, leader_epoch: LeaderEpoch | None = None) -> AppendInfo:
     """Appends the batches of a Fetch response as they are. Raises UnexpectedAppendOffset, CorruptMessage,
     KafkaStorageError."""
     try:

@@ -151,6 +151,11 @@ class Partition:
         self._isr_changed()
         self._wake()
 
+    def replace_log(self, log: UnifiedLog) -> None:
+        """Goes on with a log of the same records in another data directory."""
+        self.log = log
+        self._log_changed(False)
+
     # --- roles ------------------------------------------------------------------------------------------------------
 
     def become(

@@ -154,7 +154,7 @@ class LogCleanerManager:
             if log.truncations != self._truncations.get(log, 0):
                 self._truncations[log] = log.truncations
                 self._logs.cleaned_offsets_lost = True
-            if not log.config.compacted or log.offline_reason is not None:
+            if not log.config.compacted or log.offline_reason is not None or log.topic_partition in self._logs.futures:
                 continue
             state = self._states.get(log)
             if state is None or (not state.uncleanable and state.retry_ms <= now_ms):
@@ -231,8 +231,8 @@ class LogCleanerManager:
         )
 
     def check(self) -> bool:
-        """Stops the cleaning of a log that was deleted or truncated, or whose process hangs. Returns whether `persist`
-        is due: the checkpoint of a deleted log would declare the first records of its successor clean.
+        """Stops the cleaning of a log that was deleted or truncated or is being moved, or whose process hangs. Returns
+        whether `persist` is due: the checkpoint of a deleted log would call the first records of its successor clean.
 
         Called periodically, and when logs may have been deleted.
         """
@@ -248,6 +248,8 @@ class LogCleanerManager:
         log = running.log
         if self._logs.get(log.topic_partition) is not log or log.truncations != running.truncations:
             return False
+        if log.topic_partition in self._logs.futures:
+            return False  # a copy of it grows elsewhere, which would keep what is removed here
         return log.config.compacted  # an operator who removes `compact` wants to keep the present records
 
     def _abandon(self, failure: str = "") -> None:

@@ -43,6 +43,7 @@ from barnabas.types import BrokerId, Offset, TopicPartition
 
 __all__ = [
     "DELETE_SUFFIX",
+    "FUTURE_SUFFIX",
     "METADATA_TOPIC",
     "STRAY_SUFFIX",
     "Belongs",
@@ -57,6 +58,7 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 DELETE_SUFFIX: Final = "-delete"
+FUTURE_SUFFIX: Final = "-future"
 STRAY_SUFFIX: Final = "-stray"
 _NAME_MAX: Final = 255
 _SEGMENT: Final = re.compile(r"\d{20}\.log")
@@ -98,7 +100,8 @@ def parse_directory_name(name: str) -> TopicPartition | None:
 
 
 def aside_directory_name(topic_partition: TopicPartition, suffix: str) -> str:
-    """Returns Kafka's name for a deleted log: `flights-3.<32 hex digits>-delete`, cut to the length of file names."""
+    """Returns Kafka's name for a log that is not the current one: `flights-3.<32 hex digits>-delete`, cut to the length
+    of file names."""
     ending = f"-{topic_partition.partition}.{uuid.uuid4().hex}{suffix}"
     return topic_partition.topic[: _NAME_MAX - len(ending)] + ending
 

@@ -501,6 +501,23 @@ class ProducerStateManager:
         for old in [snapshot for snapshot in self._snapshots if snapshot not in kept]:
             self._remove_snapshot(old)
 
+    def replace_snapshot(self, other: "ProducerStateManager", offset: Offset) -> None:
+        """Writes a snapshot of another log's producers, whose end is `offset` as well. Raises OSError."""
+        for snapshot in [each for each in self._snapshots if each >= offset]:
+            self._remove_snapshot(snapshot)
+        write_snapshot(self.snapshot_path(offset), (entry.to_snapshot() for entry in other.producers.values()))
+        self._snapshots.append(offset)
+
+    def replace(self, other: "ProducerStateManager") -> None:
+        """Goes on in place of another log's producers: some are known to that one alone, because their records are
+        gone. Verifications that have begun there go on."""
+        self.producers = other.producers
+        self.guards = other.guards
+        self.end_offset = other.end_offset
+        self._has_forgotten = other._has_forgotten
+        self._ongoing = other._ongoing
+        self._unreplicated = other._unreplicated
+
     def remove_snapshots_outside(self, log_start_offset: Offset, log_end_offset: Offset) -> None:
         for offset in [s for s in self._snapshots if s > log_end_offset or s <= log_start_offset]:
             self._remove_snapshot(offset)
