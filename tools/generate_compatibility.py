@@ -22,7 +22,6 @@ PAGE: Final = ROOT / "docs" / "compatibility.md"
 SECURITY: Final = "TLS, SASL, ACLs and delegation tokens"
 QUOTAS: Final = "quotas of clients"
 REPLICATION: Final = "replication and reassignment"
-DISKS: Final = "moving replicas between disks"
 NEW_GROUPS: Final = "the new consumer groups (KIP-848)"
 SHARE_GROUPS: Final = "share groups (KIP-932)"
 STREAMS_GROUPS: Final = "streams groups (KIP-1071)"
@@ -73,7 +72,7 @@ KAFKA_APIS: Final = (
     KafkaApi(31, "DeleteAcls", 1, 3, SECURITY),
     KafkaApi(32, "DescribeConfigs", 1, 4),
     KafkaApi(33, "AlterConfigs", 0, 2),
-    KafkaApi(34, "AlterReplicaLogDirs", 1, 2, DISKS),
+    KafkaApi(34, "AlterReplicaLogDirs", 1, 2),
     KafkaApi(35, "DescribeLogDirs", 1, 5),
     KafkaApi(36, "SaslAuthenticate", 0, 2, SECURITY),
     KafkaApi(37, "CreatePartitions", 0, 3),

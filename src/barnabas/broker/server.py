@@ -81,6 +81,7 @@ from barnabas.types import TopicPartition
 if TYPE_CHECKING:
     from barnabas.broker.cluster.follower_fetch_sessions import FollowerFetchSessions
     from barnabas.broker.cluster.member import ClusterMember
+    from barnabas.broker.log_dir_moves import LogDirMoves
     from barnabas.broker.peers.peer_connections import PeerConnections
 
 __all__ = ["Broker", "StartInterrupted"]
@@ -232,6 +233,8 @@ class Broker:
             undo.pop_all()
         self._refill_reserves()
         self.log_cleaner.start()
+        if any(self.log_manager.futures):
+            self.log_dir_moves.resume()
         schedule_tasks(self, self._scheduler, self._executor, self._refill_reserves)
         if advertised_names(config):
             # The DNS may be slow: nothing waits for this thread, not even a stop.
@@ -263,6 +266,7 @@ class Broker:
             for executor in (self._executor, self._committer, self._readers):
                 if executor is not None:
                     steps.callback(executor.shutdown, wait=True)
+            steps.callback(self._stop_moves)
             steps.callback(self.controller.shutdown)
             steps.callback(self.batch_validator.shutdown)
             steps.callback(self.log_cleaner.stop)
@@ -284,12 +288,17 @@ class Broker:
         self.log_cleaner.process.close()
         self.batch_validator.shutdown()
         self.controller.shutdown()
+        self._stop_moves()
         for executor in (self._executor, self._committer, self._readers):
             if executor is not None:
                 executor.shutdown(wait=True, cancel_futures=True)
         self.log_manager.abandon()
         self.registry.abandon()
         end_process(self._process)
+
+    def _stop_moves(self) -> None:
+        if "log_dir_moves" in vars(self):  # made when the first replica is moved
+            self.log_dir_moves.close()
 
     def _close_listeners(self) -> None:
         for sock in self._unopened:
@@ -455,6 +464,19 @@ class Broker:
         if self._cluster is not None and not self.stopped:
             self._cluster.start()
             self.check_registry()
+
+    @cached_property
+    def log_dir_moves(self) -> "LogDirMoves":
+        from barnabas.broker.log_dir_moves import LogDirMoves
+
+        return LogDirMoves(
+            self.replica_manager,
+            self.log_manager,
+            self.loop,
+            self.log,
+            run=partial(run_handler, self.loop),
+            logs_changed=self.log_cleaner.logs_changed,
+        )
 
     @cached_property
     def follower_fetch_sessions(self) -> "FollowerFetchSessions":

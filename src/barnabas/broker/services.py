@@ -33,6 +33,7 @@ from barnabas.types import BrokerId
 
 if TYPE_CHECKING:
     from barnabas.broker.cluster.follower_fetch_sessions import FollowerFetchSessions
+    from barnabas.broker.log_dir_moves import LogDirMoves
     from barnabas.broker.peers.peer_connections import PeerConnections
     from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
     from barnabas.protocol.peer_messages.push_metadata import PushMetadataRequest
@@ -127,6 +128,10 @@ class BrokerServices(Protocol):
 
     def check_registry(self) -> None:
         """Has the controller look for changes that others have written to the registry. Called periodically."""
+
+    @property
+    def log_dir_moves(self) -> "LogDirMoves":
+        """Moves replicas between the data directories."""
 
     @property
     def follower_fetch_sessions(self) -> "FollowerFetchSessions":

@@ -33,6 +33,7 @@ REQUESTS: Final = {
     31: ("barnabas.protocol.messages.delete_acls", "DeleteAclsRequest", "DeleteAclsResponse"),
     32: ("barnabas.protocol.messages.describe_configs", "DescribeConfigsRequest", "DescribeConfigsResponse"),
     33: ("barnabas.protocol.messages.alter_configs", "AlterConfigsRequest", "AlterConfigsResponse"),
+    34: ("barnabas.protocol.messages.alter_replica_log_dirs", "AlterReplicaLogDirsRequest", "AlterReplicaLogDirsResponse"),
     35: ("barnabas.protocol.messages.describe_log_dirs", "DescribeLogDirsRequest", "DescribeLogDirsResponse"),
     36: ("barnabas.protocol.messages.sasl_authenticate", "SaslAuthenticateRequest", "SaslAuthenticateResponse"),
     37: ("barnabas.protocol.messages.create_partitions", "CreatePartitionsRequest", "CreatePartitionsResponse"),

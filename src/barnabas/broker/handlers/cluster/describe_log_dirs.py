@@ -1,7 +1,7 @@
 """DescribeLogDirs v1-v5: the sizes of partitions by data directory; from v4 on the space of its file system.
 
-Without topics all partitions are described; those that this broker does not have are left out. Partitions never move
-between directories here, so there are no future replicas.
+Without topics all partitions are described; those that this broker does not have are left out. A replica that is moved
+to another directory stands there as well, as a future one with its lag behind the current one.
 
 A tagged field that Kafka does not have tells our own clients how far compacted logs are cleaned.
 """
@@ -55,6 +55,19 @@ def _describe(
         )
         if ours and log.config.compacted:
             partition.compaction = json.dumps(broker.log_cleaner.manager.describe(log))
+        topics.setdefault(topic_partition.topic, []).append(partition)
+    for future in logs.futures:
+        topic_partition = future.topic_partition
+        current = logs.get(topic_partition)
+        if topic_partition not in wanted or future.home is not directory or current is None:
+            continue
+        copied = current.log_start_offset if future.log is None else future.log.log_end_offset
+        partition = DescribeLogDirsPartition(
+            partition_index=topic_partition.partition,
+            partition_size=0 if future.log is None else future.log.size_bytes,
+            offset_lag=max(0, current.log_end_offset - copied),
+            is_future_key=True,
+        )
         topics.setdefault(topic_partition.topic, []).append(partition)
     return DescribeLogDirsResult(
         log_dir=directory.path,
