@@ -49,7 +49,9 @@ COMMANDS: Final[dict[str, Command]] = {
     "configs": Command("cluster.configs", "Show and change settings of topics, brokers and groups."),
     "cluster": Command("cluster.cluster", "Describe the cluster, its brokers and replicas; move replicas and leaders."),
     "brokers": Command("cluster.brokers", "List the brokers."),
-    "log-dirs": Command("cluster.log_dirs", "Show the brokers' log directories and the replicas in them."),
+    "log-dirs": Command(
+        "cluster.log_dirs", "Show the brokers' log directories and the replicas in them; move replicas."
+    ),
     "get-offsets": Command("topics.get_offsets", "Show where partitions begin and end, or stood at a time."),
     "delete-records": Command("topics.delete_records", "Delete the oldest records of partitions."),
     "elect-leaders": Command("topics.elect_leaders", "Make preferred replicas the leaders of their partitions."),

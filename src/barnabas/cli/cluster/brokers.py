@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from barnabas.cli.framework.app import App
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.output import show, size_text, table
-from barnabas.client.admin.cluster import LogDir
+from barnabas.client.admin.log_dirs import LogDir
 from barnabas.client.errors import ItemsFailed
 
 app = App("List the brokers.", default="list")

@@ -1,16 +1,24 @@
 """`barnabas log-dirs`: the directories of the brokers' replicas, and the room that is left."""
 
-from typing import Annotated, Any
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
 
-from barnabas.cli.framework.app import App, Option
+from barnabas import Admin
+from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.outcomes import outcomes
-from barnabas.cli.framework.output import CommandFailed, show, size_text, table
-from barnabas.cli.framework.resources import PARTITIONS, broker_ids, chosen_partitions
-from barnabas.client.admin.cluster import LogDir
-from barnabas.errors import error_for
+from barnabas.cli.framework.output import CommandFailed, notice, show, size_text, table
+from barnabas.cli.framework.resources import PARTITIONS, broker_ids, chosen_partitions, plural
+from barnabas.client.admin.log_dirs import LogDir
+from barnabas.errors import UsageError, error_for
+from barnabas.types import TopicPartition
 
-app = App("Show the brokers' log directories and the replicas in them.", default="describe")
+app = App("Show the brokers' log directories and the replicas in them; move replicas.", default="describe")
+
+POLL_S: Final = 0.2
 
 
 @app.command(example="barnabas log-dirs\nbarnabas log-dirs --topic orders --replicas")
@@ -45,7 +53,13 @@ def _row(directory: LogDir) -> dict[str, Any]:
         "usable_bytes": directory.usable_bytes if directory.usable_bytes >= 0 else None,
         "size_bytes": sum(replica.size_bytes for replica in replicas),
         "replicas": [
-            {"topic": r.topic, "partition": r.partition, "size_bytes": r.size_bytes, "offset_lag": r.offset_lag}
+            {
+                "topic": r.topic,
+                "partition": r.partition,
+                "size_bytes": r.size_bytes,
+                "offset_lag": r.offset_lag,
+                "is_future": r.is_future,
+            }
             for r in replicas
         ],
     }
@@ -70,10 +84,88 @@ def _text(rows: list[dict[str, Any]], with_replicas: bool) -> str:
     text = table(names, cells)
     if with_replicas:
         replicas = [
-            (row["broker"], r["topic"], r["partition"], size_text(r["size_bytes"]), r["offset_lag"])
+            (
+                *(row["broker"], r["topic"], r["partition"], size_text(r["size_bytes"]), r["offset_lag"]),
+                f"moves to {row['path']}" if r["is_future"] else row["path"],
+            )
             for row in rows
             for r in row["replicas"]
         ]
         text += "\n\n"
-        text += table(("broker", "topic", "partition", "size", "offset lag"), replicas) if replicas else "no replicas"
+        columns = ("broker", "topic", "partition", "size", "offset lag", "directory")
+        text += table(columns, replicas) if replicas else "no replicas"
     return text
+
+
+@app.command(example="barnabas log-dirs move orders --broker 1 --to /disk2/data --wait")
+def move(
+    topics: Annotated[list[str], Argument(PARTITIONS, "A topic, some of its partitions, or ^PATTERN.")],
+    to: Annotated[str, Option(metavar="PATH", help="The log directory, as `barnabas log-dirs` shows it.")],
+    broker: Annotated[int | None, Option(help="The broker whose replicas move; needed if there are several.")] = None,
+    wait: Annotated[bool, Option(help="Return when all is done, not when it has begun.")] = False,
+    cluster: Cluster = DEFAULT_CLUSTER,
+    json: Json = False,
+) -> None:
+    """Begin to move a broker's replicas into another of its log directories. Records are served meanwhile.
+
+    The directory that a replica is in cancels its move. `barnabas log-dirs --replicas` shows what is on its way. An
+    interrupt ends the waiting only.
+    """
+    with cluster.admin() as admin:
+        broker_id = _broker(admin, broker)
+        views = {view.name: view for view in admin.list_topics(internal=True)}
+        partitions = [
+            tp
+            for tp in chosen_partitions(admin, topics)
+            if tp.topic in views and broker_id in views[tp.topic].partitions[tp.partition].replicas
+        ]
+        if not partitions:
+            raise CommandFailed(f"broker {broker_id} has no replica of {', '.join(topics)}")
+        wanted = {(*tp, broker_id): to for tp in partitions}
+        _, failed = outcomes(lambda: admin.alter_replica_log_dirs(wanted))
+        errors = {TopicPartition(*replica[:2]): str(error) for replica, error in failed.items()}
+        begun = [tp for tp in partitions if tp not in errors]
+        if wait:
+            errors |= _wait(admin, broker_id, begun, to)
+    done = "moved" if wait else "begun"
+    rows = [
+        {**tp._asdict(), "result": "failed" if tp in errors else done, "error": errors.get(tp)} for tp in partitions
+    ]
+    cells = [(row["topic"], row["partition"], row["result"]) for row in rows]
+    show(rows, json, lambda: table(("topic", "partition", "result"), cells))
+    if errors:
+        raise CommandFailed("; ".join(f"{tp}: {error}" for tp, error in errors.items()))
+
+
+def _broker(admin: Admin, asked: int | None) -> int:
+    if asked is not None:
+        return broker_ids(admin, [asked])[0]
+    there = broker_ids(admin, None)
+    if len(there) > 1:
+        raise UsageError("log-dirs move: the cluster has several brokers; name one with --broker")
+    return there[0]
+
+
+def _wait(admin: Admin, broker_id: int, partitions: Sequence[TopicPartition], path: str) -> dict[TopicPartition, str]:
+    """Waits until none of these replicas moves, and tells the progress on a terminal's standard error. Returns those
+    that are elsewhere."""
+    before = ""
+    while partitions:
+        homes: dict[TopicPartition, str] = {}
+        lags: dict[TopicPartition, int] = {}
+        for directory in admin.describe_log_dirs([broker_id], partitions)[broker_id]:
+            for replica in directory.replicas:
+                tp = TopicPartition(replica.topic, replica.partition)
+                if replica.is_future:
+                    lags[tp] = replica.offset_lag
+                else:
+                    homes[tp] = directory.path
+        if not lags:
+            stayed = f"it did not move; the log of broker {broker_id} says why"
+            return {tp: stayed for tp in partitions if homes.get(tp) != os.path.normpath(path)}
+        text = f"{plural(len(lags), 'partition')} of {len(partitions)} to go, {sum(lags.values()):,} offsets to copy"
+        if text != before and sys.stderr.isatty():
+            notice(text)
+        before = text
+        time.sleep(POLL_S)
+    return {}

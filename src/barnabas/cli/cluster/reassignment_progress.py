@@ -57,6 +57,7 @@ def _sizes(admin: Admin, partitions: Collection[TopicPartition]) -> dict[tuple[T
         for node_id, directories in found.items()
         for directory in directories
         for replica in directory.replicas
+        if not replica.is_future
     }
 
 

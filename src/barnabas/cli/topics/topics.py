@@ -12,8 +12,8 @@ from barnabas.cli.framework.outcomes import outcomes
 from barnabas.cli.framework.output import CommandFailed, notice, print_json, show, size_text, table, time_text
 from barnabas.cli.framework.replication import eligible_leaders, ids_text, replica_state
 from barnabas.cli.framework.resources import chosen_names, chosen_topics, is_pattern, plural, watermarks
-from barnabas.client.admin.cluster import LogDir, LogDirReplica
 from barnabas.client.admin.configs import ConfigResource
+from barnabas.client.admin.log_dirs import LogDir, LogDirReplica
 from barnabas.client.admin.topics import EligibleLeaders, NewTopic
 from barnabas.client.errors import ItemsFailed
 from barnabas.connection.cluster import TopicView
@@ -208,6 +208,8 @@ def _replicas(admin: Admin) -> dict[TopicPartition, LogDirReplica]:
     replicas: dict[TopicPartition, LogDirReplica] = {}
     for directory in itertools.chain.from_iterable(found.values()):
         for replica in directory.replicas:
+            if replica.is_future:
+                continue
             tp = TopicPartition(replica.topic, replica.partition)
             if tp not in replicas or replica.size_bytes > replicas[tp].size_bytes:
                 replicas[tp] = replica

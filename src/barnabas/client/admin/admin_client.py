@@ -3,6 +3,7 @@
 from barnabas.client.admin.cluster import ClusterOperations
 from barnabas.client.admin.configs import ConfigOperations
 from barnabas.client.admin.groups import GroupOperations
+from barnabas.client.admin.log_dirs import LogDirOperations
 from barnabas.client.admin.reassignments import ReassignmentOperations
 from barnabas.client.admin.topics import TopicOperations
 from barnabas.client.admin.transactions import TransactionOperations
@@ -14,6 +15,7 @@ class KafkaAdminClient(
     TopicOperations,
     ReassignmentOperations,
     ClusterOperations,
+    LogDirOperations,
     ConfigOperations,
     GroupOperations,
     TransactionOperations,

@@ -108,6 +108,7 @@ class Admin:
     unregister_broker = _awaited(KafkaAdminClient.unregister_broker)
     leader_changes = _awaited(KafkaAdminClient.leader_changes)
     describe_log_dirs = _awaited(KafkaAdminClient.describe_log_dirs)
+    alter_replica_log_dirs = _awaited(KafkaAdminClient.alter_replica_log_dirs)
     describe_features = _awaited(KafkaAdminClient.describe_features)
     describe_configs = _awaited(KafkaAdminClient.describe_configs)
     alter_configs = _awaited(KafkaAdminClient.alter_configs)

@@ -98,6 +98,13 @@ def _topics(what: str, given: object) -> list[NewTopic]:
     return [_new_topic(what, given)] if isinstance(given, NewTopic | str) else _new_topics(what, given)
 
 
+def _replica(what: str, given: object) -> tuple[str, int, int]:
+    match given:
+        case (name, index, broker_id):
+            return topic_name(what, name), number(0)(what, index), number(0)(what, broker_id)
+    raise refused(what, given, 'a replica is a topic, a partition and a broker; write ("orders", 0, 1)')
+
+
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 
@@ -158,6 +165,7 @@ READERS: Final[Mapping[str, Reader[Any]]] = {
     "committed": flag,
     "coordinator_epoch": number(-1),
     "counts": mapping(topic_name, number(1), '{"orders": 12}'),
+    "directories": mapping(_replica, text, '{("orders", 0, 1): "/disk2/data"}'),
     "documentation": flag,
     "group_id": group,
     "include_fenced": flag,

@@ -1,13 +1,10 @@
-"""Operations on the cluster: its brokers, their log directories, its features."""
+"""Operations on the cluster: its brokers and its features."""
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from barnabas.client.admin.operations import AdminOperations, controller_moves, partitions_of
-from barnabas.client.offset_messages import by_topic
+from barnabas.client.admin.operations import AdminOperations, controller_moves
 from barnabas.connection.cluster import Broker, brokers_of
 from barnabas.connection.network_client import ANY, CONTROLLER
-from barnabas.connection.retry import Answer
 from barnabas.errors import KafkaError, UnsupportedVersion, error_for
 from barnabas.types import BrokerId
 
@@ -17,8 +14,6 @@ __all__ = [
     "FeatureLevels",
     "Features",
     "LeaderChange",
-    "LogDir",
-    "LogDirReplica",
 ]
 
 
@@ -46,32 +41,6 @@ class LeaderChange(NamedTuple):
     leader_epoch: int
     reason: str
     took_ms: int
-
-
-class LogDirReplica(NamedTuple):
-    """One replica's space on disk, in bytes.
-
-    `compaction` is that of a compacted log: cleaned_offset, dirty_bytes, dirty_ratio, last_cleaned_ms, uncleanable (the
-    reason, if it is), ... Barnabas's brokers send it in a tagged field of their own; None from other brokers.
-    """
-
-    topic: str
-    partition: int
-    size_bytes: int
-    offset_lag: int
-    compaction: dict[str, Any] | None = None
-
-
-class LogDir(NamedTuple):
-    """One log directory of a broker; -1 for sizes that the broker does not tell. With an error code nothing else is
-    known."""
-
-    broker_id: BrokerId
-    path: str
-    error_code: int
-    total_bytes: int
-    usable_bytes: int
-    replicas: tuple[LogDirReplica, ...]
 
 
 class FeatureLevels(NamedTuple):
@@ -131,34 +100,6 @@ class ClusterOperations(AdminOperations):
         driver = self._driver("unregister_broker", timeout)
         await driver.send(request, CONTROLLER, error, is_retriable=controller_moves)
 
-    async def describe_log_dirs(
-        self,
-        broker_ids: Iterable[int] | None = None,
-        partitions: Iterable[tuple[str, int]] | None = None,
-        *,
-        timeout: float | None = None,
-    ) -> dict[int, list[LogDir]]:
-        """Returns the log directories of these brokers (None: all that live), with the replicas in them (`partitions`:
-        only of these).
-
-        A directory that failed has an error code. Raises ItemsFailed, by broker.
-        """
-        from barnabas.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-
-        driver = self._driver("describe_log_dirs", timeout)
-        brokers = None if broker_ids is None else list(broker_ids)
-        request = DescribeLogDirsRequest()
-        request.topics = None
-        if partitions is not None:
-            wanted = by_topic(partitions_of(partitions))
-            request.topics = [DescribableLogDirTopic(topic=topic, partitions=ids) for topic, ids in wanted.items()]
-
-        def answers(response: Any, asked: list[BrokerId]) -> Iterable[Answer[BrokerId, list[LogDir]]]:
-            yield asked[0], response.error_code, [_log_dir(asked[0], result) for result in response.results]
-
-        found = await self._at_brokers(driver, brokers, lambda _: request, answers)
-        return dict(found.items())
-
     async def describe_features(self, *, timeout: float | None = None) -> Features:
         """Returns the levels of features such as `transaction.version`; empty where the brokers are older than
         features."""
@@ -183,26 +124,3 @@ def _leader_changes(text: str | None) -> list[LeaderChange] | None:
         return [LeaderChange(**{name: row[name] for name in LeaderChange._fields}) for row in json.loads(text)]
     except (ValueError, TypeError, KeyError):
         return None  # the tag means something else to this broker
-
-
-def _log_dir(node_id: int, result: Any) -> LogDir:
-    replicas = tuple(
-        LogDirReplica(topic.name, p.partition_index, p.partition_size, p.offset_lag, _compaction(p.compaction))
-        for topic in result.topics
-        for p in topic.partitions
-    )
-    return LogDir(
-        BrokerId(node_id), result.log_dir, result.error_code, result.total_bytes, result.usable_bytes, replicas
-    )
-
-
-def _compaction(text: str | None) -> dict[str, Any] | None:
-    if not text:
-        return None
-    import json
-
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return None  # the tag means something else to this broker
-    return found if isinstance(found, dict) else None

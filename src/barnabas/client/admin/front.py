@@ -116,6 +116,7 @@ class Admin:
     unregister_broker = _waiting(KafkaAdminClient.unregister_broker)
     leader_changes = _waiting(KafkaAdminClient.leader_changes)
     describe_log_dirs = _waiting(KafkaAdminClient.describe_log_dirs)
+    alter_replica_log_dirs = _waiting(KafkaAdminClient.alter_replica_log_dirs)
     describe_features = _waiting(KafkaAdminClient.describe_features)
     describe_configs = _waiting(KafkaAdminClient.describe_configs)
     alter_configs = _waiting(KafkaAdminClient.alter_configs)

@@ -29,7 +29,7 @@ from barnabas.errors import (
 from barnabas.protocol.schema import Request
 from barnabas.types import BrokerId, TopicPartition
 
-__all__ = ["AdminApiDriver", "AdminOperations", "controller_moves", "coordinator_moves", "partitions_of"]
+__all__ = ["AdminApiDriver", "AdminOperations", "BrokerNodes", "controller_moves", "coordinator_moves", "partitions_of"]
 
 MISSED_MAX: Final = 3
 """The number of metadata responses without a topic or broker after which it does not exist: brokers learn late."""
