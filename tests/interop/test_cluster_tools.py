@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas import Producer
 from barnabas.testing import Cluster
 
 from .conftest import Drivers
@@ -76,3 +77,34 @@ def test_reassignment(cluster: Cluster, cluster_tools: KafkaTools, tmp_path: Pat
     cluster.wait_for(lambda: verify().count("is completed") == 2, what="the end of both reassignments")
     assert replicas(cluster) == [[3, 1], [3, 2, 1]]
     assert "No partition reassignments found" in cluster_tools.run("kafka-reassign-partitions", "--list").out
+
+
+def test_a_throttled_reassignment(cluster: Cluster, cluster_tools: KafkaTools, tmp_path: Path) -> None:
+    cluster.create_topic("t", assignments={0: [1]})
+    with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        for _ in range(20):
+            producer.send("t", b"x" * 1000).result(30)
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [3]}]}')
+
+    def run(*arguments: str) -> str:
+        return cluster_tools.run("kafka-reassign-partitions", "--reassignment-json-file", str(plan), *arguments).out
+
+    def throttles(kind: str, name: str) -> str:
+        return cluster_tools.run("kafka-configs", "--entity-type", kind, "--entity-name", name, "--describe").out
+
+    begun = run("--execute", "--throttle", "1")
+    assert "The inter-broker throttle limit was set to 1 B/s" in begun
+    assert "Successfully started partition reassignment for t-0" in begun
+    assert "leader.replication.throttled.replicas=0:1" in throttles("topics", "t")
+    assert "follower.replication.throttled.replicas=0:3" in throttles("topics", "t")
+    assert "follower.replication.throttled.rate=1" in throttles("brokers", "3")
+    assert "is still in progress" in run("--verify")
+    assert "throttle limit was set to 100000000 B/s" in run("--execute", "--additional", "--throttle", "100000000")
+    cluster.wait_for(lambda: replicas(cluster) == [[3]], what="the end of the reassignment")
+    ended = run("--verify")
+    assert "Reassignment of partition t-0 is completed" in ended
+    assert "Clearing broker-level throttles on brokers 1,2,3" in ended
+    assert "Clearing topic-level throttles on topic t" in ended
+    for kind, name in (("topics", "t"), ("brokers", "1"), ("brokers", "3")):
+        assert "throttled" not in throttles(kind, name)

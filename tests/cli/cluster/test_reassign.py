@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.cli.cluster.reassignment_progress import seconds_text
 from barnabas.cli.framework.resources import chosen_partitions
 from barnabas.errors import ItemsFailed, NoReassignmentInProgress
 from barnabas.testing import Cluster
@@ -75,6 +76,109 @@ def test_a_broker_is_drained(kafka: Cluster, in_process: Run) -> None:
     refused = in_process("cluster", "drain", "3")
     assert refused.returncode == 1
     assert "u-0 needs 3 brokers for its replicas, and there are 2 brokers" in refused.stderr
+
+
+def throttles(kafka: Cluster) -> dict[tuple[str, str], dict[str, str | None]]:
+    """Returns the throttles that are set, by resource."""
+    resources = [("topic", view.name) for view in kafka.admin.list_topics()]
+    resources += [("broker", str(node_id)) for node_id in kafka.node_ids]
+    return {
+        tuple(resource): found
+        for resource, entries in kafka.admin.describe_configs(resources).items()
+        if (
+            found := {
+                entry.name: entry.value
+                for entry in entries.values()
+                if ".replication.throttled." in entry.name and entry.source.startswith("DYNAMIC")
+            }
+        )
+    }
+
+
+def rates(rate: int) -> dict[str, str]:
+    return {f"{side}.replication.throttled.rate": str(rate) for side in ("leader", "follower")}
+
+
+def test_a_throttled_reassignment_shows_its_throttle_and_removes_it(
+    kafka: Cluster, in_process: Run, tmp_path: Path
+) -> None:
+    kafka.create_topic("t", assignments={0: [1], 1: [2]})
+    kafka.create_topic("u", assignments={0: [2]})
+    in_process("produce", "t", input="".join(f"{i}{'x' * 1000}\n" for i in range(2000)))
+    plan = tmp_path / "plan.json"
+    entries = [
+        {"topic": "t", "partition": 0, "replicas": [3]},
+        {"topic": "t", "partition": 1, "replicas": [2]},
+        {"topic": "u", "partition": 0, "replicas": [2]},
+    ]
+    plan.write_text(json.dumps({"version": 1, "partitions": entries}))
+    begun = in_process("cluster", "reassign", "execute", str(plan), "--throttle", "1000")
+    assert (begun.returncode, begun.stdout) == (0, "begun 3 partitions\n")
+    assert "the throttle stays until" in begun.stderr
+    lists = {"leader.replication.throttled.replicas": "0:1", "follower.replication.throttled.replicas": "0:3"}
+    assert throttles(kafka) == {("topic", "t"): lists, ("broker", "1"): rates(1000), ("broker", "3"): rates(1000)}
+    shown = in_process("cluster", "reassign", "status", "--json")
+    (row,) = json.loads(shown.stdout)
+    assert (row["throttle"], row["seconds_left"]) == (1000, pytest.approx(row["bytes_left"] / 1000, abs=0.1))
+    assert row["bytes_left"] > 0
+    assert "1.0 kB/s" in in_process("cluster", "reassign", "status").stdout
+    faster = in_process("cluster", "reassign", "execute", str(plan), "--throttle", "100000000", "--wait")
+    assert (faster.returncode, faster.stdout) == (0, "reassigned 3 partitions\n")
+    assert faster.stderr.splitlines()[-1] == "removed the throttle from 1 topic and the brokers 1,3"
+    assert not throttles(kafka)
+    assert replicas(kafka, "t") == [[3], [2]]
+
+
+def test_the_throttle_is_removed_by_the_status_after_the_end_and_no_sooner(
+    kafka: Cluster, in_process: Run, tmp_path: Path
+) -> None:
+    kafka.create_topic("t", assignments={0: [1]})
+    for _ in range(2):  # a replica that has nothing yet gets the first batch at once
+        in_process("produce", "t", input="x" * 3000 + "\n")
+    plan = tmp_path / "plan.json"
+    entry = {"topic": "t", "partition": 0, "replicas": [2]}
+    plan.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+    in_process("cluster", "reassign", "execute", str(plan), "--throttle", "1")
+    before = throttles(kafka)
+    in_process("cluster", "reassign", "status")
+    assert throttles(kafka) == before != {}
+    in_process("cluster", "reassign", "execute", str(plan), "--throttle", "100000000")
+    kafka.wait_for(lambda: replicas(kafka, "t") == [[2]], what="the end of the reassignment")
+    ended = in_process("cluster", "reassign", "status", "--json")
+    assert (ended.stdout, ended.stderr) == ("[]\n", "removed the throttle from 1 topic and the brokers 1,2\n")
+    assert not throttles(kafka)
+
+
+def test_throttles_that_somebody_has_set_for_all_replicas_stay(kafka: Cluster, in_process: Run, tmp_path: Path) -> None:
+    everything = {f"{side}.replication.throttled.replicas": "*" for side in ("leader", "follower")}
+    kafka.create_topic("t", assignments={0: [1]}, configs=everything)
+    kafka.admin.alter_configs({("broker", "2"): rates(5_000_000)})
+    assert in_process("cluster", "reassign", "status").stderr == ""
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [2]}]}')
+    assert in_process("cluster", "reassign", "execute", str(plan), "--throttle", "100000000", "--wait").returncode == 0
+    assert throttles(kafka)["topic", "t"] == everything
+    kafka.admin.alter_configs({("broker", node_id): dict.fromkeys(rates(0)) for node_id in ("1", "2")})
+
+
+def test_a_cancelled_reassignment_loses_its_throttle(kafka: Cluster, in_process: Run, tmp_path: Path) -> None:
+    kafka.create_topic("t", assignments={0: [1]})
+    for _ in range(2):  # a replica that has nothing yet gets the first batch at once
+        in_process("produce", "t", input="x" * 3000 + "\n")
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [2]}]}')
+    in_process("cluster", "reassign", "execute", str(plan), "--throttle", "1")
+    cancelled = in_process("cluster", "reassign", "cancel", "--all")
+    assert cancelled.stderr == "removed the throttle from 1 topic and the brokers 1,2\n"
+    assert not throttles(kafka)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, None), (0.2, "1 s"), (59.1, "1 min 0 s"), (185, "3 min 5 s"), (7200, "2 h 0 min")],
+)
+def test_times(seconds: float | None, text: str | None) -> None:
+    assert seconds_text(seconds) == text
 
 
 def test_wrong_words(kafka: Cluster, in_process: Run, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from barnabas import Admin
 from barnabas.cli.cluster.reassignment_file import parse_assignment, reassignment_json
 from barnabas.cli.cluster.reassignment_plan import Assignment, plan_replicas
 from barnabas.cli.cluster.reassignment_progress import progress_rows, progress_text, wait_until_done
+from barnabas.cli.cluster.reassignment_throttle import remove_throttle, set_throttle, throttle_rates
 from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.outcomes import outcomes
@@ -20,6 +21,14 @@ from barnabas.types import TopicPartition
 
 __all__ = ["register"]
 
+Throttle = Annotated[
+    int,
+    Option(
+        metavar="BYTES",
+        minimum=0,
+        help="Copy at most so many bytes per second to and from each broker; 0 is no limit, or the one that is set.",
+    ),
+]
 Wait = Annotated[bool, Option(help="Return when all is done, not when it has begun.")]
 
 
@@ -30,7 +39,11 @@ def register(app: App) -> None:
         example="barnabas cluster reassign plan orders --replication-factor 3 > plan.json\n"
         "barnabas cluster reassign plan --broker 1 --broker 2 --broker 4",
     )(plan)
-    app.command("reassign execute", example="barnabas cluster reassign execute plan.json --wait")(execute)
+    app.command(
+        "reassign execute",
+        example="barnabas cluster reassign execute plan.json --wait\n"
+        "barnabas cluster reassign execute plan.json --throttle 50000000",
+    )(execute)
     app.command("reassign status", example="barnabas cluster reassign status")(status)
     app.command(
         "reassign cancel",
@@ -71,24 +84,35 @@ def plan(
 
 def execute(
     file: Annotated[str, Argument("FILE", "A plan, in the format of kafka-reassign-partitions; - for standard input.")],
+    throttle: Throttle = 0,
     wait: Wait = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
     """Begin to move replicas as a plan says. The first broker of each list becomes the preferred leader.
 
-    Partitions that are as the plan says already stay as they are. Records are served meanwhile.
+    Partitions that are as the plan says already stay as they are. Records are served meanwhile. A throttle limits the
+    copies, not producers and consumers; to change it, execute the plan again. It is removed at the end with --wait,
+    and otherwise by `reassign status` after the end.
     """
     planned = parse_assignment(_read(file), file)
     with cluster.admin() as admin:
-        failed = _begin(admin, planned, wait=wait)
+        failed = _begin(admin, planned, wait=wait, throttle=throttle)
+    if throttle and not wait:
+        notice("the throttle stays until `barnabas cluster reassign status` finds that all is done")
     _finish(planned, failed, "reassigned" if wait else "begun", json)
 
 
 def status(cluster: Cluster = DEFAULT_CLUSTER, json: Json = False) -> None:
-    """List the reassignments in progress, which new replicas are in sync already, and how much is to copy."""
+    """List the reassignments in progress, which new replicas are in sync already, and how much is to copy.
+
+    The time left is what the copies take at least, by the throttle. When none is in progress any more, this removes
+    the throttle that `reassign execute` or Kafka's kafka-reassign-partitions has set.
+    """
     with cluster.admin() as admin:
-        rows = progress_rows(admin)
+        rows = progress_rows(admin, rates=throttle_rates(admin))
+        if not rows:
+            _remove_throttle(admin)
     show(rows, json, lambda: progress_text(rows))
 
 
@@ -107,12 +131,14 @@ def cancel(
         running = admin.list_partition_reassignments()
         chosen = [tp for tp in chosen_partitions(admin, topics) if tp in running] if topics else list(running)
         _, failed = outcomes(lambda: admin.alter_partition_reassignments(dict.fromkeys(chosen)))
+        _remove_throttle(admin)
     _finish(dict.fromkeys(chosen, ()), failed, "cancelled", json, nothing="no reassignment is in progress")
 
 
 def drain(
     broker: Annotated[int, Argument("BROKER", "The node id of the broker.")],
     execute: Annotated[bool, Option(help="Carry it out and wait for the end; otherwise only show the plan.")] = False,
+    throttle: Throttle = 0,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
@@ -131,7 +157,7 @@ def drain(
         if not execute:
             _show_plan(present, planned, broker, json)
             return
-        failed = _begin(admin, planned, wait=True)
+        failed = _begin(admin, planned, wait=True, throttle=throttle)
     _finish(planned, failed, "moved", json, nothing=f"broker {broker} has no replicas")
 
 
@@ -164,15 +190,26 @@ def _assignment(views: Iterable[TopicView]) -> dict[TopicPartition, Sequence[int
     return {TopicPartition(view.name, p.partition): p.replicas for view in views for p in view.in_order()}
 
 
-def _begin(admin: Admin, planned: Assignment, *, wait: bool) -> Mapping[TopicPartition, Exception]:
+def _begin(admin: Admin, planned: Assignment, *, wait: bool, throttle: int) -> Mapping[TopicPartition, Exception]:
     """Begins the reassignments that change something. Returns the errors."""
     if not planned:
         return {}
+    if throttle:
+        set_throttle(admin, planned, throttle)
     wanted: dict[tuple[str, int], Sequence[int] | None] = {tp: list(replicas) for tp, replicas in planned.items()}
     _, failed = outcomes(lambda: admin.alter_partition_reassignments(wanted))
     if wait:
         wait_until_done(admin, [tp for tp in planned if tp not in failed])
+        _remove_throttle(admin)
     return failed
+
+
+def _remove_throttle(admin: Admin) -> None:
+    """Removes the throttle of reassignments if none is in progress any more, and says so."""
+    removed = remove_throttle(admin)
+    if removed.topics:
+        brokers, topics = ids_text(removed.brokers), plural(len(removed.topics), "topic")
+        notice(f"removed the throttle from {topics} and the brokers {brokers}")
 
 
 def _finish(

@@ -1,24 +1,32 @@
 """The reassignments in progress, and how far their new replicas are."""
 
+import math
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from barnabas import Admin
+from barnabas.cli.cluster.reassignment_throttle import Rates
 from barnabas.cli.framework.output import notice, size_text, table
 from barnabas.cli.framework.replication import ids_text
 from barnabas.cli.framework.resources import plural
 from barnabas.client.errors import ItemsFailed
 from barnabas.types import TopicPartition
 
-__all__ = ["progress_rows", "progress_text", "wait_until_done"]
+__all__ = ["progress_rows", "progress_text", "seconds_text", "wait_until_done"]
 
 POLL_S: Final = 0.5
 
 
-def progress_rows(admin: Admin, partitions: Collection[TopicPartition] | None = None) -> list[dict[str, Any]]:
-    """Returns a row for each reassignment in progress, of these partitions or (None) of all."""
+def progress_rows(
+    admin: Admin,
+    partitions: Collection[TopicPartition] | None = None,
+    rates: Mapping[int, Rates] | None = None,
+) -> list[dict[str, Any]]:
+    """Returns a row for each reassignment in progress, of these partitions or (None) of all. `rates`: the throttles of
+    brokers, by which copies take a known time at least."""
     running = admin.list_partition_reassignments()
     if partitions is not None:
         running = {tp: running[tp] for tp in partitions if tp in running}
@@ -27,12 +35,18 @@ def progress_rows(admin: Admin, partitions: Collection[TopicPartition] | None = 
     sizes = _sizes(admin, running)
     views = {view.name: view for view in admin.list_topics(internal=True)}
     rows = []
+    times = _CopyTimes(rates or {})
     for tp, found in sorted(running.items()):
         partition = views[tp.topic].partitions.get(tp.partition) if tp.topic in views else None
         in_sync = set(partition.in_sync_replicas) if partition is not None else set()
         whole = sizes.get((tp, partition.leader), 0) if partition is not None else 0
-        behind = [node_id for node_id in found.adding_replicas if node_id not in in_sync]
-        left = sum(max(0, whole - sizes.get((tp, node_id), 0)) for node_id in behind)
+        behind = {
+            node_id: max(0, whole - sizes.get((tp, node_id), 0))
+            for node_id in found.adding_replicas
+            if node_id not in in_sync
+        }
+        if partition is not None:
+            times.add(tp, partition.leader, behind)
         rows.append(
             {
                 **tp._asdict(),
@@ -40,10 +54,39 @@ def progress_rows(admin: Admin, partitions: Collection[TopicPartition] | None = 
                 "adding": list(found.adding_replicas),
                 "removing": list(found.removing_replicas),
                 "in_sync": [node_id for node_id in found.adding_replicas if node_id in in_sync],
-                "bytes_left": left,
+                "bytes_left": sum(behind.values()),
             }
         )
+    for row in rows:
+        row["throttle"], row["seconds_left"] = times.of(TopicPartition(row["topic"], row["partition"]))
     return rows
+
+
+class _CopyTimes:
+    """Estimates how long copies take at the rates of throttles: each broker has its rate for all that it copies."""
+
+    def __init__(self, rates: Mapping[int, Rates]) -> None:
+        self._rates = rates
+        self._left: Counter[tuple[bool, int]] = Counter()
+        """The bytes that a broker has to send (True) or to fetch (False)."""
+        self._ways: dict[TopicPartition, set[tuple[bool, int]]] = {}
+
+    def add(self, tp: TopicPartition, leader: int, behind: Mapping[int, int]) -> None:
+        """Adds a partition, with the bytes that each of its new replicas lacks."""
+        self._left[True, leader] += sum(behind.values())
+        self._left.update({(False, node_id): size for node_id, size in behind.items()})
+        self._ways[tp] = {(True, leader), *((False, node_id) for node_id in behind)}
+
+    def of(self, tp: TopicPartition) -> tuple[int | None, float | None]:
+        """Returns the lowest rate on the way of a partition's copies, and the seconds that they take at least. None:
+        there is no rate."""
+        limits = {way: rate for way in self._ways.get(tp, ()) if (rate := self._rate(*way)) is not None}
+        seconds = [self._left[way] / rate for way, rate in limits.items() if rate > 0]
+        return min(limits.values(), default=None), round(max(seconds), 1) if seconds else None
+
+    def _rate(self, sends: bool, node_id: int) -> int | None:
+        rates = self._rates.get(node_id, Rates())
+        return rates.leader if sends else rates.follower
 
 
 def _sizes(admin: Admin, partitions: Collection[TopicPartition]) -> dict[tuple[TopicPartition, int], int]:
@@ -69,10 +112,24 @@ def progress_text(rows: Sequence[dict[str, Any]]) -> str:
             *(row["topic"], row["partition"]),
             *(ids_text(row[name]) for name in ("replicas", "adding", "removing", "in_sync")),
             size_text(row["bytes_left"]),
+            f"{size_text(row['throttle'])}/s" if row["throttle"] is not None else None,
+            seconds_text(row["seconds_left"]),
         )
         for row in rows
     ]
-    return table(("topic", "partition", "replicas", "adding", "removing", "in sync", "to copy"), cells)
+    headers = ("topic", "partition", "replicas", "adding", "removing", "in sync", "to copy", "throttle", "time left")
+    return table(headers, cells)
+
+
+def seconds_text(seconds: float | None) -> str | None:
+    """`12 s`, `3 min 5 s`, `2 h 0 min`, rounded up; None for None."""
+    if seconds is None:
+        return None
+    whole = math.ceil(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def wait_until_done(
@@ -80,13 +137,19 @@ def wait_until_done(
     partitions: Collection[TopicPartition],
     *,
     sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Waits until the reassignments of these partitions are over, and tells the progress on a terminal's standard
     error."""
     before = ""
+    first: tuple[float, int] | None = None
     while rows := progress_rows(admin, partitions):
-        left = size_text(sum(row["bytes_left"] for row in rows))
-        text = f"{plural(len(rows), 'partition')} of {len(partitions)} to go, {left} to copy"
+        now, left = clock(), sum(row["bytes_left"] for row in rows)
+        text = f"{plural(len(rows), 'partition')} of {len(partitions)} to go, {size_text(left)} to copy"
+        first = first or (now, left)
+        if left < first[1] and now > first[0]:
+            rate = (first[1] - left) / (now - first[0])
+            text += f", about {seconds_text(left / rate)} at {size_text(rate)}/s"
         if text != before and sys.stderr.isatty():
             notice(text)
         before = text
