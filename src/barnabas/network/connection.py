@@ -58,6 +58,8 @@ _GATHERED_MAX: Final = 16
 _GATHERED_PART_MAX: Final = 4096
 _COLD: Final = -1
 """The slice was not in the page cache when the parts before it were sent: no second check is needed."""
+_JOINED_MAX: Final = 16 * 1024
+"""The size up to which a response is copied into one buffer, which costs less than to queue its parts."""
 _IOV_MAX: Final = 1024
 """The number of buffers in one system call, on Linux and on macOS."""
 
@@ -537,30 +539,52 @@ class Connection:
 
     def _send_now(self, parts: Parts) -> None:
         self.last_active = self._loop.time()
-        if not self._writing and len(parts) == 1:
+        part = None if self._writing else self._joined(parts)
+        if part is not None:
             # The usual case: one small buffer that the socket takes whole.
-            part = parts[0]
-            if not isinstance(part, FileSlice):
-                try:
-                    sent = self._socket.send(part)
-                except BlockingIOError:
-                    sent = 0
-                except OSError as error:
-                    self.close(f"write failed: {error.strerror}")
-                    return
-                if sent == len(part):
-                    return
-                self._out.append(memoryview(part)[sent:])
-                self.out_bytes += len(part) - sent
-                self._queue(len(part))
-                self._want_write()
+            try:
+                sent = self._socket.send(part)
+            except BlockingIOError:
+                sent = 0
+            except OSError as error:
+                self.close(f"write failed: {error.strerror}")
                 return
-        for part in parts:
-            self._out.append(part)
-            self.out_bytes += len(part)
+            if sent == len(part):
+                return
+            self._out.append(memoryview(part)[sent:])
+            self.out_bytes += len(part) - sent
+            self._queue(len(part))
+            self._want_write()
+            return
+        for each in parts:
+            self._out.append(each)
+            self.out_bytes += len(each)
         self._queue(_memory_of(parts))
         if not self._writing:
             self._flush()
+
+    def _joined(self, parts: Parts) -> bytes | bytearray | None:
+        """Returns the data of a response if it is one buffer, or small and in the page cache."""
+        first = parts[0]
+        if len(parts) == 1 and not isinstance(first, FileSlice):
+            return first
+        size = 0
+        for part in parts:
+            size += len(part)
+            if size > _JOINED_MAX:
+                return None
+        data: list[bytes | bytearray] = []
+        try:
+            for part in parts:
+                if isinstance(part, FileSlice):
+                    read = part.read() if self._in_thread is None else read_resident(part.fd, part.position, part.size)
+                    if read is None:
+                        return None
+                    part = read
+                data.append(part)
+        except (OSError, EOFError):
+            return None  # the flush meets it again
+        return b"".join(data)
 
     def _want_write(self) -> None:
         if not self._writing:
