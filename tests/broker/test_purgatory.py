@@ -133,3 +133,46 @@ def test_a_bug_ends_the_wait(caplog: pytest.LogCaptureFixture) -> None:
 
     run(main())
     assert "a delayed request failed" in caplog.text
+
+
+def test_operations_with_the_same_timeout_expire_each_at_its_own_time() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        purgatory, watched = DelayedOperationPurgatory(loop), partitions(1)
+        expired: list[tuple[str, float]] = []
+
+        class Named(Completion):
+            def __init__(self, name: str) -> None:
+                super().__init__()
+                self.name = name
+
+            def expire(self) -> None:
+                expired.append((self.name, loop.time()))
+
+        for name in ("a", "b", "c"):
+            purgatory.delay(Named(name), Reply(), watched, 10)  # type: ignore[arg-type]
+            await asyncio.sleep(3)
+        purgatory.delay(Named("short"), Reply(), watched, 2)  # type: ignore[arg-type]
+        await asyncio.sleep(3)
+        purgatory.delay(Named("after a pause"), Reply(), watched, 2)  # type: ignore[arg-type]
+        await asyncio.sleep(20)
+        assert expired == [("a", 10), ("short", 11), ("b", 13), ("after a pause", 14), ("c", 16)]
+        assert purgatory.size == 0
+
+    run(main())
+
+
+def test_timers_do_not_grow_with_the_timeouts_that_clients_think_of() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        purgatory = DelayedOperationPurgatory(loop)
+        kept = [purgatory.delay(Completion(), Reply(), (), 5000 + n) for n in range(100)]  # type: ignore[arg-type]
+        for n in range(2000):
+            purgatory.delay(Completion(), Reply(), (), 1000 + n).cancel()  # type: ignore[arg-type]
+        live = [timer for timer in loop._scheduled if not timer.cancelled()]  # type: ignore[attr-defined]
+        assert len(kept) <= len(live) <= 2 * len(kept) + 64
+        for operation in kept:
+            operation.cancel()
+        assert purgatory.size == 0
+
+    run(main())

@@ -6,8 +6,8 @@ requests of that turn are handled.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable
-from typing import Protocol
+from collections.abc import Collection
+from typing import Final, Protocol
 
 from barnabas.network.connection import PendingReply
 from barnabas.replication.partition import Partition
@@ -15,6 +15,9 @@ from barnabas.replication.partition import Partition
 __all__ = ["DelayedOperation", "DelayedOperationPurgatory"]
 
 _log = logging.getLogger("barnabas.broker")
+
+_IDLE_TIMERS_MAX: Final = 64
+"""The number of timers that go on without operations."""
 
 
 class DelayedCompletion(Protocol):
@@ -34,83 +37,151 @@ class DelayedOperation:
     It is cancelled when the connection of its reply ends. If it raises, the connection is closed.
     """
 
-    __slots__ = ("_changed", "_completion", "_loop", "_partitions", "_purgatory", "_reply", "_timer", "done")
+    __slots__ = ("_changed", "_completion", "_partitions", "_purgatory", "_reply", "done", "timeout_s")
 
     def __init__(
         self,
         purgatory: "DelayedOperationPurgatory",
         completion: DelayedCompletion,
         reply: PendingReply | None,
-        partitions: Iterable[Partition],
+        partitions: Collection[Partition],
         timeout_s: float,
     ) -> None:
         self._purgatory = purgatory
         self._reply = reply
         if reply is not None:
             reply.on_abandoned = self.cancel
-        self._loop = purgatory.loop
         self._completion = completion
-        self._partitions = tuple(partitions)
+        self._partitions = partitions
         self._changed: dict[Partition, None] = {}
+        self.timeout_s = timeout_s
         self.done = False
-        for partition in self._partitions:
+        for partition in partitions:
             partition.watchers[self] = None
-        self._timer = self._loop.call_later(timeout_s, self._on_timeout)
-        purgatory.size += 1
 
     def partition_changed(self, partition: Partition) -> None:
         if self.done:
             return
         if not self._changed:
-            self._loop.call_soon(self._try_complete)
+            self._purgatory.try_soon(self)
         self._changed[partition] = None
 
-    def _try_complete(self) -> None:
+    def try_complete(self) -> None:
+        """Completes the operation if the changes since the last call allow it."""
+        if self.done:
+            return
         changed, self._changed = self._changed, {}
-        if not self.done and self._guarded(lambda: self._completion.try_complete(changed)):
-            self.cancel()
-
-    def _on_timeout(self) -> None:
-        if not self.done:
-            self.cancel()
-            self._guarded(self._completion.expire)
-
-    def _guarded(self, step: Callable[[], bool | None]) -> bool | None:
         try:
-            return step()
+            is_complete = self._completion.try_complete(changed)
         except Exception as error:
-            # A bug of ours: the client must not wait for a response that never comes.
-            _log.exception("a delayed request failed")
-            if self._reply is not None:
-                self._reply.fail(f"{type(error).__name__}: {error}")
-            return True
+            self._fail(error)
+            is_complete = True
+        if is_complete:
+            self.cancel()
+
+    def expire(self) -> None:
+        """Completes the operation with what there is, because its time is over."""
+        self.cancel()
+        try:
+            self._completion.expire()
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        # A bug of ours: the client must not wait for a response that never comes.
+        _log.error("a delayed request failed", exc_info=error)
+        if self._reply is not None:
+            self._reply.fail(f"{type(error).__name__}: {error}")
 
     def cancel(self) -> None:
         """Ends the operation without a response."""
         if self.done:
             return
         self.done = True
-        self._timer.cancel()
         for partition in self._partitions:
             partition.watchers.pop(self, None)
-        self._purgatory.size -= 1
+        self._purgatory.remove(self)
+
+
+class _Deadlines:
+    """The operations with one timeout, in the order of their deadlines, and the timer of the first."""
+
+    __slots__ = ("by_operation", "timer")
+
+    def __init__(self, timer: asyncio.TimerHandle) -> None:
+        self.by_operation: dict[DelayedOperation, float] = {}
+        self.timer = timer
 
 
 class DelayedOperationPurgatory:
-    """Makes delayed operations and counts them. The connections' bound on pending replies bounds them."""
+    """Makes delayed operations and counts them. The connections' bound on pending replies bounds them.
 
-    __slots__ = ("loop", "size")
+    Most operations have one of a few timeouts, and are complete long before. So those with the same timeout share a
+    timer, which goes on when they are gone.
+    """
+
+    __slots__ = ("_changed", "_deadlines", "_sweep_at", "loop", "size")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.size = 0
+        self._changed: list[DelayedOperation] = []
+        """The operations that are tried at the end of this turn of the loop."""
+        self._deadlines: dict[float, _Deadlines] = {}
+        """The operations by their timeout in seconds."""
+        self._sweep_at = _IDLE_TIMERS_MAX
 
     def delay(
         self,
         completion: DelayedCompletion,
         reply: PendingReply | None,
-        partitions: Iterable[Partition],
+        partitions: Collection[Partition],
         timeout_s: float,
     ) -> DelayedOperation:
         """Delays the operation. `reply` is the place of its response, or None if no connection waits for it."""
-        return DelayedOperation(self, completion, reply, partitions, timeout_s)
+        operation = DelayedOperation(self, completion, reply, partitions, timeout_s)
+        deadlines = self._deadlines.get(timeout_s)
+        if deadlines is None:
+            if len(self._deadlines) >= self._sweep_at:
+                self._sweep()
+            timer = self.loop.call_later(timeout_s, self._expire, timeout_s)
+            deadlines = self._deadlines[timeout_s] = _Deadlines(timer)
+        deadlines.by_operation[operation] = self.loop.time() + timeout_s
+        self.size += 1
+        return operation
+
+    def remove(self, operation: DelayedOperation) -> None:
+        """Called by an operation that is done."""
+        del self._deadlines[operation.timeout_s].by_operation[operation]
+        self.size -= 1
+
+    def try_soon(self, operation: DelayedOperation) -> None:
+        """Tries an operation after the requests of this turn of the loop."""
+        if not self._changed:
+            self.loop.call_soon(self._try_changed)
+        self._changed.append(operation)
+
+    def _try_changed(self) -> None:
+        changed, self._changed = self._changed, []
+        for operation in changed:
+            operation.try_complete()
+
+    def _expire(self, timeout_s: float) -> None:
+        """Expires the operations with this timeout whose time is over, and waits for the next one."""
+        deadlines = self._deadlines[timeout_s]
+        waiting, now = deadlines.by_operation, self.loop.time()
+        while waiting:
+            operation, deadline = next(iter(waiting.items()))
+            if deadline > now:
+                deadlines.timer = self.loop.call_at(deadline, self._expire, timeout_s)
+                return
+            operation.expire()
+        del self._deadlines[timeout_s]
+
+    def _sweep(self) -> None:
+        """Cancels the timers without operations: a client may ask for any number of timeouts."""
+        for timeout_s, deadlines in list(self._deadlines.items()):
+            if not deadlines.by_operation:
+                deadlines.timer.cancel()
+                del self._deadlines[timeout_s]
+        self._sweep_at = 2 * len(self._deadlines) + _IDLE_TIMERS_MAX

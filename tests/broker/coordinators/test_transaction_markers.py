@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.coordinators.transaction_markers import Outcomes, write_markers
+from barnabas.broker.purgatory import DelayedOperation
 from barnabas.broker.server import Broker
 from barnabas.connection.flow import result_of
 from barnabas.coordinator.transaction.transaction_marker_channel_manager import EndMarkers
@@ -159,8 +160,8 @@ def test_a_marker_that_is_not_committed_in_time_is_told_so(broker: Broker) -> No
     add_follower(partition)
     replies: list[Outcomes] = []
     write_markers(broker, EndMarkers(7, 0, True, 0, 2, [TopicPartition("t", 0)]), replies.append)
-    (operation,) = [watcher for watcher in partition.watchers if hasattr(watcher, "_on_timeout")]
-    operation._on_timeout()
+    (operation,) = [watcher for watcher in partition.watchers if isinstance(watcher, DelayedOperation)]
+    operation.expire()
     ((outcome,),) = [reply.values() for reply in replies]
     assert kind(outcome) is RequestTimedOut
 
