@@ -46,6 +46,7 @@ def test_each_test_has_the_cluster_whole_and_empty(pytester: pytest.Pytester) ->
             kafka_cluster.create_topic("t")
             with barnabas.Producer(bootstrap_servers=kafka_cluster.bootstrap_servers) as producer:
                 producer.send("t", b"x").result(timeout=60)
+            kafka_cluster.wait_in_sync()  # a machine that stood still for seconds may have shrunk it
             assert kafka_cluster.in_sync_replicas("t") == {1, 2, 3}
         """
     )

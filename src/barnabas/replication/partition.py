@@ -337,7 +337,7 @@ class Partition:
             has_moved |= self._advance_high_watermark(now)
         if has_moved and self.watchers:
             self._wake()
-        return read._replace(high_watermark=log.high_watermark, isr_change=change)
+        return FollowerRead(read.records, log.high_watermark, read.log_start_offset, isr_change=change)
 
     def read_for_follower(
         self, replica_id: BrokerId, fetch: FollowerFetch, max_bytes: int, *, min_one_message: bool
@@ -350,6 +350,8 @@ class Partition:
             raise error(f"broker {replica_id} has no replica of {self.topic_partition} that its leader knows of yet")
         log = self.log
         high_watermark, log_start_offset = log.high_watermark, log.log_start_offset
+        if fetch.fetch_offset == log.log_end_offset and fetch.last_fetched_epoch == log.leader_epochs.latest:
+            return FollowerRead(None, high_watermark, log_start_offset)  # it has all, as nearly every fetch that waits
         if fetch.last_fetched_epoch >= 0:
             diverging = self.diverging_epoch(fetch.last_fetched_epoch, fetch.fetch_offset)
             if diverging is not None:

@@ -328,7 +328,7 @@ def response_frame(
     parts = encode_fetch_response(
         topics, version, prefix, error_code=error_code, session_id=session_id, brokers=brokers
     )
-    size = sum(len(part) for part in parts)
+    size = sum(map(len, parts))
     head = parts[0]
     assert isinstance(head, bytes)
     parts[0] = _SIZE_CORRELATION.pack(size - 4, context.correlation_id) + head[8:]
