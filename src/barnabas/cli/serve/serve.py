@@ -43,7 +43,8 @@ def serve(
             metavar="N",
             minimum=1,
             maximum=100,
-            help="Run a cluster: brokers 1 to N, each a process, on N ports from that of --listen on.",
+            help="Run a cluster: brokers 1 to N, each a process, on N ports from that of --listen on. A broker that "
+            "has run alone in the data directory goes on as broker 1.",
         ),
     ] = None,
     racks: Annotated[
