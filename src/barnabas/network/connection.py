@@ -57,7 +57,7 @@ _GATHERED_MAX: Final = 16
 """The responses to requests that arrived together which are sent together: a send costs more than a small request."""
 _GATHERED_PART_MAX: Final = 4096
 _COLD: Final = -1
-"""The slice was not in the page cache when the parts before it were sent: no second check is needed."""
+"""The slice was not in the page cache a moment ago: no second check is needed."""
 _JOINED_MAX: Final = 16 * 1024
 """The size up to which a response is copied into one buffer, which costs less than to queue its parts."""
 _IOV_MAX: Final = 1024
@@ -579,6 +579,7 @@ class Connection:
                 if isinstance(part, FileSlice):
                     read = part.read() if self._in_thread is None else read_resident(part.fd, part.position, part.size)
                     if read is None:
+                        self._resident = _COLD
                         return None
                     part = read
                 data.append(part)
