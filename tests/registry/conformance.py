@@ -221,6 +221,19 @@ def a_broker_that_may_have_lost_records_says_so_until_it_is_taken_in(harness: Ha
     assert _broker(one, _TWO).returned == "lost", "that is the worse of both"
 
 
+def a_broker_that_has_lost_a_directory_names_the_replicas_until_it_is_taken_in(harness: Harness) -> None:
+    one, controller_epoch = _controller(harness)
+    _registered(harness, _registration(2, _ID, _OTHER_ID)._replace(lost_replicas=("t-1",)))
+    assert _broker(one, _TWO).returned == "", "no directory is missing"
+    _registered(harness, _registration(2, _ID)._replace(lost_replicas=("t-0",)))
+    assert _broker(one, _TWO).returned == "lost:t-0"
+    _, epoch = _registered(harness, _registration(2, _ID)._replace(lost_replicas=()))
+    assert _broker(one, _TWO).returned == "lost:t-0", "nobody has taken notice yet"
+    assert one.write([SetFenced(_TWO, epoch, False)], controller_epoch=controller_epoch)
+    _registered(harness, _registration(2, _ID))
+    assert _broker(one, _TWO).returned == ""
+
+
 def a_restarted_broker_takes_over_its_registration(harness: Harness) -> None:
     one, first = _registered(harness, _registration(1))
     two, second = _registered(harness, _registration(1, process="process of today"))
@@ -567,6 +580,7 @@ CHECKS: Final[tuple[Callable[[Harness], None], ...]] = (
     a_broker_is_known_by_any_of_its_directories,
     directories_are_remembered_after_the_session,
     a_broker_that_may_have_lost_records_says_so_until_it_is_taken_in,
+    a_broker_that_has_lost_a_directory_names_the_replicas_until_it_is_taken_in,
     a_restarted_broker_takes_over_its_registration,
     a_broker_that_leaves_is_fenced_at_once,
     an_older_life_cannot_end_the_newer,

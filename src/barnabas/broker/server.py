@@ -395,6 +395,12 @@ class Broker:
                 peer_endpoint,
                 self._process,
                 self.log_manager.may_have_lost_records and self.config.durability != "fsync",
+                tuple(
+                    f"{name}-{index}"
+                    for name, topic in self.image.topics.items()
+                    for index, partition in enumerate(topic.partitions)
+                    if self.node_id in partition.replicas and self.log_manager.get(TopicPartition(name, index)) is None
+                ),
             )
         )
         undo.callback(controller.stop)

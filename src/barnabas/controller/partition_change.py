@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from barnabas.config.log_config import LogConfig
 from barnabas.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
+from barnabas.metadata.returned import Returned
 from barnabas.registry.registry import SetPartition
 from barnabas.types import BrokerId, LeaderEpoch
 
@@ -41,13 +42,24 @@ class Brokers(NamedTuple):
     """Fenced ones that have returned after an unclean stop, and may lack records that they had."""
     lost: frozenset[BrokerId] = frozenset()
     """Fenced ones that have returned without their logs."""
+    lost_replicas: tuple[tuple[BrokerId, frozenset[str]], ...] = ()
+    """Fenced ones that have returned without the logs of these replicas."""
 
     @classmethod
     def of(cls, image: MetadataImage) -> "Brokers":
-        returned: dict[str, list[BrokerId]] = {}
-        for broker in image.brokers.values():
-            returned.setdefault(broker.returned if broker.fenced else "active", []).append(broker.node_id)
-        return cls(*(frozenset(returned.get(how, ())) for how in ("active", "unclean", "lost")))
+        fenced = [(b.node_id, Returned.parse(b.returned)) for b in image.brokers.values() if b.fenced]
+        return cls(
+            frozenset(broker.node_id for broker in image.brokers.values() if not broker.fenced),
+            frozenset(node_id for node_id, returned in fenced if returned.unclean),
+            frozenset(node_id for node_id, returned in fenced if returned.lost is None),
+            tuple((node_id, returned.lost) for node_id, returned in fenced if returned.lost),
+        )
+
+    def for_partition(self, name: str) -> "Brokers":
+        """Returns the brokers as they matter for a partition of this name, such as "orders-3"."""
+        if not self.lost_replicas:
+            return self
+        return self._replace(lost=self.lost.union(node_id for node_id, lost in self.lost_replicas if name in lost))
 
 
 class Assignment(NamedTuple):
@@ -85,7 +97,8 @@ class PartitionChanges:
         """Returns the change to the partition's `next_state`; None if it stays."""
         partition = topic.partitions[index]
         minimum = self.log_config(topic.name).min_insync_replicas
-        following = next_state(partition, self.brokers, minimum, isr=isr, assignment=assignment, candidates=candidates)
+        brokers = self.brokers.for_partition(f"{topic.name}-{index}")
+        following = next_state(partition, brokers, minimum, isr=isr, assignment=assignment, candidates=candidates)
         if following is partition:
             return None
         return SetPartition(topic.name, topic.topic_id, index, following, partition.partition_epoch)

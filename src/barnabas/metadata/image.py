@@ -95,7 +95,7 @@ class BrokerImage(NamedTuple):
     process: str = ""
     """The process of the broker on this machine (`registry/processes.py`)."""
     returned: str = ""
-    """While the broker is fenced after its start: "lost" if it has lost logs, "unclean" if it may have lost records."""
+    """While the broker is fenced after its start: what it may lack, as `Returned` reads it."""
 
 
 class MetadataImage:

@@ -371,15 +371,14 @@ class EmbeddedRegistry(Registry):
         node_id = registration.node_id
         with self._db.transaction():
             recorded = self._directories(node_id)
-            held = self._db.execute("SELECT process FROM brokers WHERE node_id = ?", (node_id,)).fetchone()
+            query = "SELECT process, CASE WHEN fenced THEN returned ELSE '' END FROM brokers WHERE node_id = ?"
+            held = self._db.execute(query, (node_id,)).fetchone()
             another = recorded and recorded.keys().isdisjoint(registration.directories)
             if held is not None and another and self._is_running(held[0]):
                 return None
             if recorded != registration.directories:
                 self._set_directories(node_id, registration.directories)
-            returned = "unclean" if registration.unclean else ""
-            if recorded.keys() - registration.directories.keys():
-                returned = "lost"
+            returned = registration.returned(recorded, held[1] if held is not None else "")
             epoch = int(self._db.row("UPDATE state SET broker_epoch = broker_epoch + 1 RETURNING broker_epoch")[0])
             peers = () if registration.peer_endpoint is None else (registration.peer_endpoint,)
             others = self._db.row("SELECT count(*) FROM brokers WHERE node_id != ?", (node_id,))[0]

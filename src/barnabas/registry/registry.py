@@ -9,7 +9,7 @@ of its own (docs/decisions/0002-registry-interface.md). Calls on one object must
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -17,6 +17,7 @@ from barnabas.config.endpoints import Endpoint
 from barnabas.errors import BarnabasError
 from barnabas.metadata.delta import MetadataChange
 from barnabas.metadata.image import MetadataImage, PartitionImage
+from barnabas.metadata.returned import Returned
 from barnabas.types import BrokerId
 
 __all__ = [
@@ -62,6 +63,15 @@ class BrokerRegistration(NamedTuple):
     """The process of the broker, by which the others see that it is dead (`processes.py`)."""
     unclean: bool = False
     """Whether the broker was not stopped in order before, and may have lost records that it had acknowledged."""
+    lost_replicas: tuple[str, ...] | None = None
+    """The replicas that have no log, such as "orders-3"; None if that is not known. They are lost if data directories
+    of before are missing."""
+
+    def returned(self, recorded: Collection[UUID], before: str) -> str:
+        """Returns the text for `BrokerImage.returned`, by the data directories of the last registration, and by the
+        text of a broker that was not taken in since."""
+        lost = self.lost_replicas if set(recorded) - self.directories.keys() else ()
+        return Returned.of(unclean=self.unclean, lost=lost).worse(Returned.parse(before)).text
 
 
 class CreateTopic(NamedTuple):
@@ -213,7 +223,7 @@ class Registry(ABC):
 
         A broker that is not the only one in the registry is fenced until the controller ends that. So the controller
         sees each registration before the broker can lead, and elects leaders in a new leader epoch. `BrokerImage.
-        returned` says "lost" until then if data directories of before are missing, and "unclean" as the registration.
+        returned` tells until then what `BrokerRegistration.returned` gives, also if the broker registers again.
         """
 
     @abstractmethod

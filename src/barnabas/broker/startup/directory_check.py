@@ -16,7 +16,7 @@ from barnabas.log.directories.checkpoints import METADATA_COPY, format_topic_id
 from barnabas.log.directories.data_directory import DataDirectory
 from barnabas.metadata.image import MetadataImage
 from barnabas.registry.embedded import is_founded
-from barnabas.types import BrokerId
+from barnabas.types import BrokerId, TopicPartition
 
 __all__ = ["REGISTRY_FILE", "copied_by_others", "registry_path", "require_directories"]
 
@@ -74,18 +74,24 @@ def _shared_registry(path: Path, directories: Sequence[DataDirectory]) -> Path:
 def copied_by_others(
     image: MetadataImage, node_id: BrokerId, recorded: Mapping[UUID, str], directories: Sequence[DataDirectory]
 ) -> bool:
-    """Returns whether data directories in the registry are missing, and other brokers have all in-sync replicas of the
-    partitions that this broker has: it copies them anew."""
+    """Returns whether data directories in the registry are missing, and other brokers have in-sync replicas of all
+    partitions that have no log in the directories that are there: this broker copies them anew."""
     present = {directory.directory_id for directory in directories}
     missing = [path for directory_id, path in recorded.items() if directory_id not in present]
     if not missing:
         return False
+    if not image.brokers.keys() - {node_id}:
+        return False
+    # A directory that is not recorded may be an old copy.
+    there = {name for each in directories if each.directory_id in recorded for name in each.log_names()}
     for topic in image.topics.values():
-        for partition in topic.partitions:
+        for index, partition in enumerate(topic.partitions):
+            if node_id not in partition.replicas or TopicPartition(topic.name, index) in there:
+                continue
             eligible = {*partition.isr, *partition.elr} or {*partition.last_known_elr}
-            if node_id in partition.replicas and eligible <= {node_id}:
+            if eligible <= {node_id}:
                 return False
-    _log.warning("%s is missing: this broker copies its replicas from the others", ", ".join(missing))
+    _log.warning("%s is missing: this broker copies the replicas there from the others", ", ".join(missing))
     return True
 
 

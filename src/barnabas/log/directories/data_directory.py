@@ -262,6 +262,12 @@ class DataDirectory:
 
     # -- logs and checkpoints ------------------------------------------------------------------------------------------
 
+    def log_names(self) -> list[TopicPartition]:
+        """Returns the partitions with a log here by the names of their directories; none before the first use."""
+        if not self.used:
+            return []
+        return [tp for tp in map(parse_directory_name, os.listdir(self.path)) if tp is not None]
+
     def log_directories(self, belongs: Belongs | None) -> list[LogDirectory]:
         """Returns the logs of the directory for which `belongs` returns True; all without it.
 

@@ -1,0 +1,78 @@
+"""A broker of a cluster loses one of its two data directories: only the replicas that were there are new."""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import barnabas
+from barnabas.client.admin.topics import NewTopic
+from barnabas.testing import Broker
+from barnabas.types import TopicPartition
+from broker.wire import server_of
+
+PARTITIONS = 4
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Iterator[dict[int, Broker]]:
+    with ExitStack() as stack:
+        yield {node_id: stack.enter_context(member(tmp_path, node_id)) for node_id in (1, 2)}
+
+
+def member(tmp_path: Path, node_id: int) -> Broker:
+    directories = f"{tmp_path / f'{node_id}a'},{tmp_path / f'{node_id}b'}"
+    settings = {"node.id": node_id, "registry.file": str(tmp_path / "registry.db")}
+    return Broker(data_dir=directories, settings=settings)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def admin(broker: Broker) -> barnabas.Admin:
+    return barnabas.Admin(bootstrap_servers=broker.bootstrap_servers)
+
+
+def leaders(broker: Broker) -> dict[int, int]:
+    with admin(broker) as client:
+        return {number: view.leader for number, view in client.describe_topics("t")["t"].partitions.items()}
+
+
+def in_sync(broker: Broker) -> list[set[int]]:
+    with admin(broker) as client:
+        return [set(view.in_sync_replicas) for view in client.describe_topics("t")["t"].partitions.values()]
+
+
+def test_replicas_in_the_other_directory_may_lead_at_once(brokers: dict[int, Broker], tmp_path: Path) -> None:
+    one, two = brokers[1], brokers[2]
+    with admin(one) as client:
+        wait_for(lambda: set(client.describe_cluster().brokers) == {1, 2})
+        assignments = {number: [2, 1] for number in range(PARTITIONS)}
+        client.create_topics(NewTopic("t", assignments=assignments, configs={"min.insync.replicas": "2"}))
+    with barnabas.Producer(bootstrap_servers=one.bootstrap_servers, acks="all") as producer:
+        for number in range(PARTITIONS):
+            producer.send("t", b"record", partition=number).result(60)
+    with admin(one) as client:
+        described = client.describe_log_dirs([2])[2]
+    kept, gone = ({r.partition for r in each.replicas if r.topic == "t"} for each in described)
+    assert len(kept) == len(gone) == PARTITIONS // 2
+    one.kill()
+    wait_for(lambda: in_sync(two) == [{2}] * PARTITIONS)
+    two.kill()
+    shutil.rmtree(tmp_path / "2b")
+    two.start()
+    wait_for(lambda: {number for number, leader in leaders(two).items() if leader == 2} == kept)
+    assert all(leaders(two)[number] == -1 for number in gone)
+    one.start()
+    wait_for(lambda: in_sync(two) == [{1, 2}] * PARTITIONS)
+    assert {number for number, leader in leaders(two).items() if leader == 1} >= gone
+    for broker in (one, two):
+        logs = server_of(broker).log_manager.logs
+        assert [logs[TopicPartition("t", number)].log_end_offset for number in range(PARTITIONS)] == [1] * PARTITIONS
