@@ -309,8 +309,8 @@ def test_throttled_partitions_of_one_response_share_the_rate(follower: Follower)
     quota = throttle(follower, "t", 1000)
     throttle(follower, "u", 1)
     follower.cluster.partition(1, "u").leader_quota = quota
-    for name in ("t", "u"):
-        follower.cluster.append(1, name, *[b"x" * 1200] * 10)
+    follower.cluster.append(1, "t", *[b"x" * 1200] * 10)
+    follower.cluster.append(1, "u", *[b"x" * 100] * 10)
     response = follower.ask(fetch((t, 0, 0), (u, 0, 0), leader_epoch=-1))
     found = {topic_id: offsets_of(data.records or b"") for topic_id, data in partitions(response)}
     assert found == {t: [0], u: []}
