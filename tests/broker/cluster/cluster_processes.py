@@ -13,9 +13,9 @@ import pytest
 import barnabas
 from barnabas.client.admin.topics import NewTopic
 from barnabas.connection.cluster import PartitionView
-from barnabas.coordinator.partitioning import partition_for
 from barnabas.errors import BarnabasError
 from barnabas.metadata.image import CONSUMER_OFFSETS, TRANSACTION_STATE
+from barnabas.metadata.partitioning import partition_for
 from barnabas.types import TopicPartition
 from bench.attached import attached
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from itertools import count
 
-from barnabas.coordinator.partitioning import partition_for
 from barnabas.errors import BarnabasError
+from barnabas.metadata.partitioning import partition_for
 from barnabas.types import TopicPartition
 from cluster.brokers import TERMINATED_TIMEOUT_S, ClusterProcesses
 from cluster.plan import Deed, Fault, Role

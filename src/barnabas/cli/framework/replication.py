@@ -1,7 +1,7 @@
 """The state of partitions' replicas: which are in sync, eligible to lead, or offline."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from barnabas import Admin
 from barnabas.client.admin.topics import EligibleLeaders
@@ -9,7 +9,17 @@ from barnabas.connection.cluster import PartitionView, TopicView
 from barnabas.errors import UnsupportedVersion
 from barnabas.types import TopicPartition
 
-__all__ = ["eligible_leaders", "ids_text", "is_under_replicated", "replica_state", "replication_counts"]
+__all__ = [
+    "MISSING_REPLICAS",
+    "eligible_leaders",
+    "ids_text",
+    "is_under_replicated",
+    "replica_state",
+    "replication_counts",
+]
+
+MISSING_REPLICAS: Final = {"elr": "elr", "last_known_leaders": "last leader", "offline_replicas": "offline"}
+"""Lists of `replica_state` by their keys, with their headers, that are empty while all replicas are in sync."""
 
 
 def eligible_leaders(admin: Admin, views: Iterable[TopicView]) -> Mapping[TopicPartition, EligibleLeaders]:

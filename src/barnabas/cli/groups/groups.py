@@ -8,6 +8,7 @@ from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.outcomes import outcomes
 from barnabas.cli.framework.output import CommandFailed, now_ms, print_json, show, table, time_text
+from barnabas.cli.framework.replication import MISSING_REPLICAS, ids_text, replica_state
 from barnabas.cli.framework.resources import (
     PARTITIONS,
     chosen_names,
@@ -19,9 +20,10 @@ from barnabas.cli.framework.resources import (
 )
 from barnabas.cli.groups.lag import group_rows, lag_text, total_lag
 from barnabas.cli.records.positions import parse_time
+from barnabas.client.admin.group_coordinators import GroupCoordinator
 from barnabas.client.admin.groups import GroupDescription, GroupListing, MemberToRemove
 from barnabas.client.errors import ItemsFailed
-from barnabas.errors import BarnabasError, GroupIdNotFound, UsageError
+from barnabas.errors import BarnabasError, GroupIdNotFound, KafkaError, UsageError
 from barnabas.printable import printable
 from barnabas.types import TopicPartition
 
@@ -76,6 +78,9 @@ def describe(
 ) -> None:
     """Show state, members, their partitions, committed offsets and lag of groups.
 
+    The partition in which the coordinator keeps a group is shown with its replicas and ISR, and with eligible leader
+    replicas (ELR) and offline ones where there are any.
+
     With --json one GROUP gives an object; several, a pattern or --all give a list of such objects.
     """
     if bool(groups) == all_groups:
@@ -85,10 +90,14 @@ def describe(
         names = chosen_names(groups, listings, "group") if groups else list(listings)
         descriptions = _described(admin, names)
         rows = group_rows(admin, {name: descriptions.get(name) for name in names})
+        coordinators = _coordinators(admin, names)
     for name in names:
         if name not in descriptions and name not in listings and not rows[name]:
             raise GroupIdNotFound(f"group {name!r} does not exist; `barnabas groups list` shows what does")
-    reports = [group_report(name, descriptions.get(name), listings.get(name), rows[name]) for name in names]
+    reports = [
+        group_report(name, descriptions.get(name), listings.get(name), rows[name], coordinators.get(name))
+        for name in names
+    ]
     one = groups is not None and len(groups) == 1 and not is_pattern(groups[0])
     show(reports[0] if one else reports, json, lambda: "\n\n".join(map(group_text, reports)) or "no groups")
 
@@ -103,8 +112,20 @@ def _described(admin: Admin, names: Sequence[str]) -> dict[str, GroupDescription
         raise
 
 
+def _coordinators(admin: Admin, names: Sequence[str]) -> Mapping[str, GroupCoordinator]:
+    """Returns the partitions of the groups' coordinators; nothing where the brokers do not tell."""
+    try:
+        return admin.group_coordinators(names)
+    except KafkaError:
+        return {}
+
+
 def group_report(
-    group: str, description: GroupDescription | None, listing: GroupListing | None, rows: list[dict[str, Any]]
+    group: str,
+    description: GroupDescription | None,
+    listing: GroupListing | None,
+    rows: list[dict[str, Any]],
+    coordinator: GroupCoordinator | None = None,
 ) -> dict[str, Any]:
     return {
         "group": group,
@@ -113,6 +134,9 @@ def group_report(
         "protocol_type": description.protocol_type if description else (listing.protocol_type if listing else ""),
         "protocol": description.protocol if description else None,
         "coordinator": description.coordinator if description else None,
+        "coordinator_partition": None
+        if coordinator is None
+        else {**coordinator.partition._asdict(), **replica_state(coordinator.view, coordinator.eligible_leaders)},
         "lag": total_lag(rows),
         "members": None
         if description is None
@@ -142,6 +166,8 @@ def group_text(report: Mapping[str, Any]) -> str:
     parts.append("members not shown by this broker" if shown is None else plural(len(shown), "member"))
     parts.append(lag_text(report["partitions"]))
     lines = [printable(", ".join(parts))]
+    if report["coordinator_partition"] is not None:
+        lines.append(_coordinator_text(report["coordinator_partition"]))
     if report["members"]:
         members = [
             (m["member_id"], m["group_instance_id"], m["host"], len(m["assignment"]), ",".join(m["subscription"]))
@@ -155,6 +181,15 @@ def group_text(report: Mapping[str, Any]) -> str:
     if report["rebalances"]:
         lines += ["", table(("rebalance", "generation", "members", "reason"), map(_rebalance, report["rebalances"]))]
     return "\n".join(lines)
+
+
+def _coordinator_text(partition: Mapping[str, Any]) -> str:
+    """`kept in __consumer_offsets-7: leader 1, replicas 1,2,3, isr 1,2`, with what is missing where there is any."""
+    lists = {key: header for key, header in MISSING_REPLICAS.items() if partition[key]}
+    leader = partition["leader"] if partition["leader"] >= 0 else "none"
+    parts = [f"leader {leader}", f"replicas {ids_text(partition['replicas'])}", f"isr {ids_text(partition['isr'])}"]
+    parts += [f"{header} {ids_text(partition[key])}" for key, header in lists.items()]
+    return f"kept in {partition['topic']}-{partition['partition']}: {', '.join(parts)}"
 
 
 def _rebalance(event: Mapping[str, Any]) -> tuple[object, ...]:

@@ -3,14 +3,14 @@
 import itertools
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from barnabas import Admin
 from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json, parse_settings
 from barnabas.cli.framework.outcomes import outcomes
 from barnabas.cli.framework.output import CommandFailed, notice, print_json, show, size_text, table, time_text
-from barnabas.cli.framework.replication import eligible_leaders, ids_text, replica_state
+from barnabas.cli.framework.replication import MISSING_REPLICAS, eligible_leaders, ids_text, replica_state
 from barnabas.cli.framework.resources import chosen_names, chosen_topics, is_pattern, plural, watermarks
 from barnabas.client.admin.configs import ConfigResource
 from barnabas.client.admin.log_dirs import LogDir, LogDirReplica
@@ -22,9 +22,6 @@ from barnabas.printable import printable
 from barnabas.types import TopicPartition
 
 app = App("List, create, describe, delete and grow topics.")
-
-_MISSING_REPLICAS: Final = {"elr": "elr", "last_known_leaders": "last leader", "offline_replicas": "offline"}
-"""Lists of replicas by their keys, with their headers, that are empty while all replicas are in sync."""
 
 Names = Annotated[list[str], Argument("TOPIC", "The topics' names.")]
 
@@ -219,7 +216,7 @@ def _replicas(admin: Admin) -> dict[TopicPartition, LogDirReplica]:
 def _description_text(description: dict[str, Any]) -> str:
     details = description["partitions_detail"]
     lists = {"replicas": "replicas", "isr": "isr"}
-    lists |= {key: header for key, header in _MISSING_REPLICAS.items() if any(p[key] for p in details)}
+    lists |= {key: header for key, header in MISSING_REPLICAS.items() if any(p[key] for p in details)}
     rows = [
         (
             p["partition"],

@@ -2,17 +2,17 @@
 
 from barnabas.client.admin.cluster import ClusterOperations
 from barnabas.client.admin.configs import ConfigOperations
+from barnabas.client.admin.group_coordinators import GroupCoordinatorOperations
 from barnabas.client.admin.groups import GroupOperations
 from barnabas.client.admin.log_dirs import LogDirOperations
 from barnabas.client.admin.reassignments import ReassignmentOperations
-from barnabas.client.admin.topics import TopicOperations
 from barnabas.client.admin.transactions import TransactionOperations
 
 __all__ = ["KafkaAdminClient"]
 
 
 class KafkaAdminClient(
-    TopicOperations,
+    GroupCoordinatorOperations,
     ReassignmentOperations,
     ClusterOperations,
     LogDirOperations,

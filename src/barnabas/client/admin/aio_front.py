@@ -116,6 +116,7 @@ class Admin:
 
     list_groups = _awaited(KafkaAdminClient.list_groups)
     describe_groups = _awaited(KafkaAdminClient.describe_groups)
+    group_coordinators = _awaited(KafkaAdminClient.group_coordinators)
     delete_groups = _awaited(KafkaAdminClient.delete_groups)
     remove_members = _awaited(KafkaAdminClient.remove_members)
     list_group_offsets = _awaited(KafkaAdminClient.list_group_offsets)

@@ -124,6 +124,7 @@ class Admin:
 
     list_groups = _waiting(KafkaAdminClient.list_groups)
     describe_groups = _waiting(KafkaAdminClient.describe_groups)
+    group_coordinators = _waiting(KafkaAdminClient.group_coordinators)
     delete_groups = _waiting(KafkaAdminClient.delete_groups)
     remove_members = _waiting(KafkaAdminClient.remove_members)
     list_group_offsets = _waiting(KafkaAdminClient.list_group_offsets)

@@ -20,7 +20,6 @@ from barnabas.coordinator.group.group_coordinator_shard import GroupCoordinatorS
 from barnabas.coordinator.group.group_metadata_manager import Joiner
 from barnabas.coordinator.group.rebalance_history import Rebalance
 from barnabas.coordinator.group.records import CODEC, GroupRecord
-from barnabas.coordinator.partitioning import partition_for
 from barnabas.coordinator.responses import STARTED_AT_ONCE, client_error, each, joined
 from barnabas.errors import (
     CoordinatorLoadInProgress,
@@ -32,6 +31,7 @@ from barnabas.errors import (
     UnknownTopicOrPartition,
 )
 from barnabas.log.producers.verification_guards import VerificationGuard
+from barnabas.metadata.partitioning import partition_for
 from barnabas.protocol.messages.delete_groups import DeletableGroupResult
 from barnabas.protocol.messages.describe_groups import DescribedGroup
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

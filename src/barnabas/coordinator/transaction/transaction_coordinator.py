@@ -14,7 +14,6 @@ from typing import Any, Final, TypeVar
 
 from barnabas.coordinator.coordinator_runtime import CoordinatorLog, CoordinatorRuntime, Reply, Scheduler
 from barnabas.coordinator.coordinator_shard import CoordinatorResult, CoordinatorTimer
-from barnabas.coordinator.partitioning import partition_for
 from barnabas.coordinator.responses import each, for_client, joined
 from barnabas.coordinator.transaction.config import TransactionConfig
 from barnabas.coordinator.transaction.end_txn import EndTransaction
@@ -39,6 +38,7 @@ from barnabas.errors import (
     ProducerFenced,
     TransactionalIdAuthorizationFailed,
 )
+from barnabas.metadata.partitioning import partition_for
 from barnabas.types import LeaderEpoch, Offset, ProducerId, TopicPartition
 
 __all__ = ["TRANSACTION_STATE_TOPIC", "TransactionCoordinator"]

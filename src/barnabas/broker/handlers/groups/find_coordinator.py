@@ -13,7 +13,6 @@ from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import LazySequence
 from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.group.group_coordinator import OFFSETS_TOPIC
-from barnabas.coordinator.partitioning import partition_for
 from barnabas.coordinator.transaction.transaction_coordinator import TRANSACTION_STATE_TOPIC
 from barnabas.errors import (
     CoordinatorNotAvailable,
@@ -21,6 +20,7 @@ from barnabas.errors import (
     KafkaError,
 )
 from barnabas.metadata.image import TopicImage
+from barnabas.metadata.partitioning import partition_for
 from barnabas.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP = 0

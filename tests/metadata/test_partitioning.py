@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas.coordinator.partitioning import java_string_hash, partition_for
+from barnabas.metadata.partitioning import java_string_hash, partition_for
 
 
 @pytest.mark.parametrize(
