@@ -239,6 +239,20 @@ def test_what_compaction_removes_does_not_come_back(broker: Broker) -> None:
     assert moved in manager._candidates()
 
 
+def test_a_rate_limits_the_copy(tmp_path: Path) -> None:
+    with two_disks(tmp_path, replica_alter_log_dirs_io_max_bytes_per_second=100_000) as broker:
+        create(broker, "a")
+        size = sum(produce(broker, "a", 0) for _ in range(4000))
+        log = broker.replica_manager.leader_of("a", 0).log
+        assert log.size_bytes == size > 300_000
+        began = time.monotonic()
+        alter(broker, other(broker), 0)
+        settle(broker)
+        assert end_offset(broker) == 8000
+        took = time.monotonic() - began
+        assert took > (size - 64 * 1024 - 100_000) / 100_000 - 0.5, "64 KiB at the end are not counted"
+
+
 def test_with_fsync_appends_are_committed_on_the_new_disk(tmp_path: Path) -> None:
     with two_disks(tmp_path, durability="fsync") as broker:
         create(broker, "a")

@@ -8,15 +8,19 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Final
 
 from barnabas.errors import BarnabasError, LogDirNotFound, NotLeaderOrFollower, ReplicaNotAvailable
 from barnabas.log.future_logs import FutureLog
 from barnabas.log.log_manager import LogManager
 from barnabas.replication.log_dir_move import LogDirMove
+from barnabas.replication.rate_limiter import RateLimiter
 from barnabas.replication.replica_manager import ReplicaManager
 
 __all__ = ["LogDirMoves"]
+
+WAIT_MAX_S: Final = 1.0
+"""After this time a change of the rate counts."""
 
 
 class LogDirMoves:
@@ -29,15 +33,18 @@ class LogDirMoves:
         loop: asyncio.AbstractEventLoop,
         log: logging.Logger,
         *,
+        rate: Callable[[], int],
         run: Callable[[Coroutine[Any, Any, None]], object],
         logs_changed: Callable[[], None],
     ) -> None:
-        """`run` starts a coroutine. `logs_changed` is called when a move begins: the log must not be cleaned any
-        more."""
+        """`rate` returns the bytes per second that may be copied now. `run` starts a coroutine. `logs_changed` is
+        called when a move begins: the log must not be cleaned any more."""
         self._replicas = replicas
         self._logs = logs
         self._loop = loop
         self._log = log
+        self._rate = rate
+        self._limiter = RateLimiter(rate(), loop.time())
         self._start = run
         self._logs_changed = logs_changed
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="barnabas-move")
@@ -111,7 +118,9 @@ class LogDirMoves:
         move = LogDirMove(partition, future, self._logs)
         try:
             for work in move.steps():
+                before = move.bytes_copied
                 await self._loop.run_in_executor(self._thread, work)
+                await self._slow_down(move.bytes_copied - before)
                 if self._stopped:
                     return
                 if not move.is_in_place and futures.get(topic_partition) is not future:
@@ -125,6 +134,17 @@ class LogDirMoves:
             futures.drop(future)
         else:
             self._log.info("%s is in %s now", topic_partition, future.home.path)
+
+    async def _slow_down(self, copied: int) -> None:
+        """Waits until more may be copied."""
+        if not copied:
+            return
+        limiter, now = self._limiter, self._loop.time
+        limiter.set_rate(self._rate(), now())
+        limiter.take(copied, now())
+        while not self._stopped and (wait_s := limiter.wait_s(now())) > 0:
+            await asyncio.sleep(min(wait_s, WAIT_MAX_S))
+            limiter.set_rate(self._rate(), now())
 
     def _report(self, move: LogDirMove, future: FutureLog, reason: str) -> None:
         if move.is_in_place:

@@ -480,6 +480,7 @@ class Broker:
             self.log_manager,
             self.loop,
             self.log,
+            rate=lambda: self.config.replica_alter_log_dirs_io_max_bytes_per_second,
             run=partial(run_handler, self.loop),
             logs_changed=self.log_cleaner.logs_changed,
         )

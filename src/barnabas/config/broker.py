@@ -91,6 +91,7 @@ class BrokerConfig:
     replica_high_watermark_checkpoint_interval_ms: int
     leader_replication_throttled_rate: int
     follower_replication_throttled_rate: int
+    replica_alter_log_dirs_io_max_bytes_per_second: int
     replication_quota_window_num: int
     replication_quota_window_size_seconds: int
     producer_id_expiration_ms: int

@@ -139,6 +139,8 @@ _TOPICS: Final[tuple[_Row, ...]] = (
      "Bytes per second that this broker sends, as leader, to replicas that `leader.replication.throttled.replicas` of their topics names and that are not in sync; 0 stops them."),
     ("follower.replication.throttled.rate", _LONG, LONG_MAX, at_least(0), _MEDIUM, _CLUSTER,
      "Bytes per second that this broker fetches for its replicas that `follower.replication.throttled.replicas` of their topics names and that are not in sync; 0 stops them."),
+    ("replica.alter.log.dirs.io.max.bytes.per.second", _LONG, LONG_MAX, at_least(1), _MEDIUM, _CLUSTER,
+     "Bytes per second that this broker copies to move replicas between its log directories."),
     ("replication.quota.window.num", _INT, 11, at_least(1), _LOW, _FIXED,
      "What these rates left unused in so many windows may be used later; after a longer rest, what one window has."),
     ("replication.quota.window.size.seconds", _INT, 1, at_least(1), _LOW, _FIXED,

@@ -115,7 +115,7 @@ _BY_SUBJECT: Final[dict[str, str]] = {
         share.coordinator.write.timeout.ms
     """,
     "replication between brokers, and quotas": """
-        replica.alter.log.dirs.io.max.bytes.per.second request.timeout.ms
+        request.timeout.ms
         alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
         controlled.shutdown.enable cordoned.log.dirs log.dir.failure.timeout.ms quota.window.num
         quota.window.size.seconds
@@ -162,7 +162,7 @@ _DYNAMIC_NAMES: Final = """
     remote.log.index.file.cache.total.size.bytes remote.log.manager.copier.thread.pool.size
     remote.log.manager.copy.max.bytes.per.second remote.log.manager.expiration.thread.pool.size
     remote.log.manager.fetch.max.bytes.per.second remote.log.manager.follower.thread.pool.size
-    remote.log.reader.threads replica.alter.log.dirs.io.max.bytes.per.second sasl.enabled.mechanisms
+    remote.log.reader.threads sasl.enabled.mechanisms
     sasl.jaas.config sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
     sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
     sasl.kerberos.ticket.renew.window.factor sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds

@@ -1,0 +1,216 @@
+"""The copy of a log follows what happens to the log, and takes its place with all that the log knew."""
+
+import dataclasses
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas.config.log_config import LogConfig
+from barnabas.errors import KafkaStorageError
+from barnabas.log.log_manager import LogManager
+from barnabas.log.unified_log import UnifiedLog
+from barnabas.records.batch import read_header
+from barnabas.records.builder import build_batch
+from barnabas.records.record import Record
+from barnabas.records.validation import ValidatedBatch
+from barnabas.replication import log_dir_move
+from barnabas.replication.log_dir_move import LogDirMove
+from barnabas.replication.partition import Partition
+from barnabas.types import BrokerId, LeaderEpoch, Offset, ProducerId, TopicPartition
+from hand_clock import HandClock
+
+TP = TopicPartition("flights", 0)
+CONFIG = LogConfig(segment_bytes=2_000, index_interval_bytes=0)
+
+
+class Rig:
+    """A leader whose log is in the first of two directories."""
+
+    def __init__(self, path: Path) -> None:
+        self.manager = LogManager([path / "one", path / "two"], HandClock())
+        self.manager.startup(lambda _: CONFIG, node_id=BrokerId(1))
+        self.manager.prefer(TP.topic, TP.partition, self.manager.directories[0])
+        topic_id = uuid.UUID(int=1)
+        self.partition = Partition(TP, topic_id, self.manager.create(TP, topic_id, CONFIG))
+        self.epoch = 0
+        self.lead()
+
+    def lead(self) -> None:
+        self.epoch += 1
+        self.partition.become(
+            broker_id=BrokerId(1),
+            leader_id=BrokerId(1),
+            leader_epoch=LeaderEpoch(self.epoch),
+            partition_epoch=self.epoch,
+            replicas=[BrokerId(1)],
+            in_sync_replicas=[BrokerId(1)],
+        )
+
+    @property
+    def log(self) -> UnifiedLog:
+        return self.partition.log
+
+    def append(self, count: int = 1, *, size: int = 100, producer_id: int = -1, sequence: int = -1) -> None:
+        for number in range(count):
+            data = build_batch(
+                [Record(0, 1_000, None, b"%d" % self.epoch + b"x" * size)],
+                producer_id=producer_id,
+                producer_epoch=0 if producer_id >= 0 else -1,
+                base_sequence=sequence + number if producer_id >= 0 else -1,
+            )
+            header = read_header(data)
+            self.partition.append_as_leader(ValidatedBatch(header, data, header.max_timestamp, 0, 1), 1)
+
+    def begin(self) -> LogDirMove:
+        future = self.manager.futures.create(TP, self.manager.directories[1], self.partition.topic_id)
+        return LogDirMove(self.partition, future, self.manager)
+
+    def move(self, during: Callable[[int], None] = lambda _: None) -> None:
+        move = self.begin()
+        for number, work in enumerate(move.steps()):
+            work()
+            during(number)
+        assert move.is_in_place
+        assert self.manager.directory_of(TP) is self.manager.directories[1]
+        assert self.manager.logs[TP] is self.log
+
+    def batches(self) -> list[bytes]:
+        return [segment.read(at, header.size_bytes) for segment, at, header in self.log.headers_from(Offset(0))]
+
+
+@pytest.fixture
+def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+    for name, value in (("SLICE_MAX", 1_200), ("SLICE_MIN", 1_200), ("LAST_BYTES", 300)):
+        monkeypatch.setattr(log_dir_move, name, value)
+    rig = Rig(tmp_path)
+    yield rig
+    rig.manager.shutdown()
+
+
+def test_the_batches_are_the_same_bytes(rig: Rig) -> None:
+    rig.append(50)
+    before, offsets, epochs = rig.batches(), dataclasses.replace(rig.log.offsets), rig.log.leader_epochs.entries
+    rig.move()
+    assert rig.batches() == before
+    assert rig.log.offsets == offsets
+    assert rig.log.leader_epochs.entries == epochs
+
+
+def test_a_truncated_log_takes_its_copy_along(rig: Rig) -> None:
+    rig.append(20)
+
+    def truncate(number: int) -> None:
+        if number == 3:
+            rig.log.truncate_to(Offset(4))
+            rig.lead()
+            rig.append(30)
+
+    rig.move(truncate)
+    assert rig.log.log_end_offset == 34
+    assert [b"2xxx" in batch for batch in rig.batches()] == [False] * 4 + [True] * 30
+    assert rig.log.leader_epochs.entries == [(1, 0), (2, 4)]
+
+
+def test_a_log_that_begins_anew_far_ahead(rig: Rig) -> None:
+    rig.append(20)
+
+    def empty(number: int) -> None:
+        if number == 3:
+            rig.log.truncate_fully_and_start_at(Offset(1_000))
+            rig.append(20)
+
+    rig.move(empty)
+    assert (rig.log.log_start_offset, rig.log.log_end_offset) == (1_000, 1_020)
+    assert len(rig.batches()) == 20
+
+
+def test_what_retention_removes_meanwhile_is_not_needed(rig: Rig) -> None:
+    rig.append(60)
+
+    def delete(number: int) -> None:
+        if number == 2:
+            rig.log.delete_records(Offset(50))
+            assert rig.log.delete_old_segments(0)
+
+    rig.move(delete)
+    assert (rig.log.log_start_offset, rig.log.log_end_offset) == (50, 60)
+    part = rig.log.read(Offset(50), 10_000, upper_bound=Offset(60), min_one_message=True).file_slice
+    assert part is not None
+    assert read_header(part.read()).base_offset == 50
+
+
+def test_a_log_that_begins_within_a_batch(rig: Rig) -> None:
+    data = build_batch([Record(number, 1_000, None, b"x") for number in range(10)])
+    header = read_header(data)
+    rig.partition.append_as_leader(ValidatedBatch(header, data, header.max_timestamp, 0, 10), 1)
+    rig.append(10)
+    rig.log.delete_records(Offset(7))
+    rig.move()
+    assert (rig.log.log_start_offset, rig.log.log_end_offset) == (7, 20)
+    assert len(rig.batches()) == 11
+
+
+def test_producers_whose_batches_are_gone_stay_known(rig: Rig) -> None:
+    rig.append(1, producer_id=7, sequence=0)
+    rig.append(40)
+    rig.log.delete_records(Offset(40))
+    rig.log.delete_old_segments(0)
+    rig.move()
+    assert rig.log.producers.producers[ProducerId(7)].last_sequence == 0
+    rig.append(1, producer_id=7, sequence=0)
+    assert rig.log.log_end_offset == 41, "the batch was stored before"
+    manager = rig.manager
+    manager.abandon()
+    manager.startup(lambda _: CONFIG, node_id=BrokerId(1))
+    assert manager.logs[TP].producers.producers[ProducerId(7)].last_sequence == 0, "after a crash, too"
+
+
+def test_a_verification_that_has_begun_goes_on(rig: Rig) -> None:
+    source, guards = rig.log, rig.log.producers.guards
+    rig.move()
+    assert rig.log is not source
+    assert rig.log.producers.guards is guards
+
+
+def test_a_batch_that_is_larger_than_a_segment_by_now(rig: Rig) -> None:
+    rig.append(1, size=1_500)
+    rig.partition.set_config(dataclasses.replace(CONFIG, segment_bytes=1_000))
+    rig.append(5)
+    before = rig.batches()
+    rig.move()
+    assert rig.batches() == before
+    assert rig.log.config.segment_bytes == 1_000
+
+
+def test_a_log_that_failed_does_not_move(rig: Rig) -> None:
+    rig.append(20)
+
+    def fail(number: int) -> None:
+        if number == 2:
+            rig.log.take_offline("an fsync failed")
+
+    with pytest.raises(KafkaStorageError, match="takes no more writes"):
+        rig.move(fail)
+    assert rig.manager.directory_of(TP) is rig.manager.directories[0]
+    rig.log.offline_reason = None
+
+
+def test_the_old_directory_stays_until_all_is_on_the_disk(rig: Rig) -> None:
+    rig.append(20)
+    old, new = Path(rig.log.directory), rig.manager.directories[1].path
+    seen = []
+
+    def note(_: int) -> None:
+        is_moved = rig.log.directory.startswith(new)
+        if not is_moved:
+            rig.append()
+        if is_moved and old.exists():
+            assert (Path(rig.log.directory) / "barnabas-moved-from").exists()
+        seen.append((is_moved, old.exists(), rig.log.recovery_point == rig.log.log_end_offset))
+
+    rig.move(note)
+    assert (True, True, False) in seen, "the last batches are synced after the rename"
+    assert seen[-1] == (True, False, True)
+    assert not list(Path(rig.log.directory).glob("barnabas*"))
