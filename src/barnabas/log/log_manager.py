@@ -58,7 +58,7 @@ _PREFERRED_MAX: Final = 10_000
 class LogManager:
     """The logs by partition. `startup` is called first, `shutdown` last.
 
-    In between all calls are on one thread, except for `remove_deleted` and the checkpoints, which may run in any.
+    In between all calls are on one thread, except for those that say so, and the checkpoints, which may run in any.
     """
 
     def __init__(
@@ -346,15 +346,17 @@ class LogManager:
         self._replaced[topic_partition] = LogInDirectory(self._logs[topic_partition], self._home[topic_partition])
         self._logs[topic_partition], self._home[topic_partition] = log, future.home
 
-    def drop_replaced(self, topic_partition: TopicPartition) -> DataDirectory | None:
-        """Deletes the log of before a move, and returns the directory that it was in; None if there is none. Raises
+    def drop_replaced(self, topic_partition: TopicPartition) -> None:
+        """Deletes the log of before a move, if there is one. May block; safe in any thread. Raises
         KafkaStorageError."""
-        replaced = self._replaced.get(topic_partition)
+        replaced = self._replaced.pop(topic_partition, None)
         if replaced is None:
-            return None
-        self._set_aside(replaced)
-        del self._replaced[topic_partition]
-        return replaced.home
+            return
+        try:
+            self._set_aside(replaced)
+        except KafkaStorageError:
+            self._replaced[topic_partition] = replaced
+            raise
 
     def update_config(self, topic: str, config: LogConfig) -> None:
         """Applies changed settings to the logs of a topic."""

@@ -162,8 +162,7 @@ class LogDirMove:
             task.complete()
         yield partial(_complete, logs, log.directory)
         if not self._partition.is_retired:
-            logs.drop_replaced(log.topic_partition)
-            yield partial(_forget, self._origin, log.directory)
+            yield partial(_forget, logs, log, self._origin)
 
 
 def _complete(logs: LogManager, directory: str) -> None:
@@ -175,9 +174,10 @@ def _complete(logs: LogManager, directory: str) -> None:
     logs.checkpoint_recovery_points()
 
 
-def _forget(home: DataDirectory, directory: str) -> None:
-    fsync_directory(home.path)
-    forget_origin(directory)
+def _forget(logs: LogManager, log: UnifiedLog, origin: DataDirectory) -> None:
+    logs.drop_replaced(log.topic_partition)
+    fsync_directory(origin.path)
+    forget_origin(log.directory)
 
 
 def _cut(log: UnifiedLog, start: Offset, end: Offset) -> None:
