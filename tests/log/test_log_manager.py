@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.clock import SYSTEM_CLOCK
 from barnabas.config.log_config import LogConfig
 from barnabas.errors import KafkaStorageError, UsageError
+from barnabas.log.directories.checkpoints import HIGH_WATERMARK_CHECKPOINT
 from barnabas.log.log_manager import LogManager
 from barnabas.types import TopicPartition
 from log.manager_rig import A0, A1, B0, CONFIG, die, start
@@ -207,3 +209,16 @@ class TestFromTimeToTime:
         manager.shutdown(flush=False)
         assert (rig.root / "data" / "recovery-point-offset-checkpoint").read_text() == "0\n1\na 0 0\n"
         assert start(rig.manager()).get(A0).log_end_offset == 1
+
+
+def test_a_directory_that_fails_keeps_no_other_from_its_checkpoints(tmp_path: Path) -> None:
+    manager = start(LogManager([tmp_path / "one", tmp_path / "two"], SYSTEM_CLOCK))
+    for tp, directory in ((A0, 0), (A1, 1)):
+        manager.prefer(tp.topic, tp.partition, manager.directories[directory])
+        manager.create(tp, None, CONFIG)
+    (tmp_path / "one").rename(tmp_path / "unmounted")
+    with pytest.raises(FileNotFoundError):
+        manager.checkpoint_high_watermarks()
+    assert f"{A1.topic} {A1.partition} 0" in (tmp_path / "two" / HIGH_WATERMARK_CHECKPOINT).read_text()
+    (tmp_path / "unmounted").rename(tmp_path / "one")
+    manager.shutdown()

@@ -484,8 +484,14 @@ class LogManager:
             if offset is not None:
                 offsets[home][log.topic_partition] = offset
         before()
+        failure: OSError | None = None
         for directory, found in offsets.items():
-            directory.write_checkpoint(name, found, sync=sync)
+            try:
+                directory.write_checkpoint(name, found, sync=sync)
+            except OSError as error:  # the other directories are on other disks
+                failure = error
+        if failure is not None:
+            raise failure
 
 
 class _Inline:

@@ -454,9 +454,12 @@ class Partition:
 
         A fetch tells the leader that this replica has all records below its offset, so with durability=fsync it waits
         for the sync of the records before. The watchers are woken then. After a failed sync the first call raises
-        KafkaStorageError, and begins another sync.
+        KafkaStorageError, and begins another sync. An offline log raises it always: a replica that takes no records
+        must not join the ISR because there are none.
         """
         log = self.log
+        if log.offline_reason is not None:
+            log.check_online()
         if self._flush_behind is not None and log.recovery_point < log.log_end_offset:
             if (error := self.flush_error) is not None:
                 self.flush_error = None

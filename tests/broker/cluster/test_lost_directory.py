@@ -50,19 +50,47 @@ def in_sync(broker: Broker) -> list[set[int]]:
         return [set(view.in_sync_replicas) for view in client.describe_topics("t")["t"].partitions.values()]
 
 
-def test_replicas_in_the_other_directory_may_lead_at_once(brokers: dict[int, Broker], tmp_path: Path) -> None:
-    one, two = brokers[1], brokers[2]
-    with admin(one) as client:
+def fill(broker: Broker, min_insync_replicas: int, replicas: list[int]) -> list[set[int]]:
+    """Writes a record to each partition. Returns the partitions in each directory of broker 2."""
+    with admin(broker) as client:
         wait_for(lambda: set(client.describe_cluster().brokers) == {1, 2})
-        assignments = {number: [2, 1] for number in range(PARTITIONS)}
-        client.create_topics(NewTopic("t", assignments=assignments, configs={"min.insync.replicas": "2"}))
-    with barnabas.Producer(bootstrap_servers=one.bootstrap_servers, acks="all") as producer:
+        assignments = dict.fromkeys(range(PARTITIONS), replicas)
+        configs = {"min.insync.replicas": str(min_insync_replicas)}
+        client.create_topics(NewTopic("t", assignments=assignments, configs=configs))
+    with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers, acks="all") as producer:
         for number in range(PARTITIONS):
             producer.send("t", b"record", partition=number).result(60)
-    with admin(one) as client:
+    with admin(broker) as client:
         described = client.describe_log_dirs([2])[2]
-    kept, gone = ({r.partition for r in each.replicas if r.topic == "t"} for each in described)
-    assert len(kept) == len(gone) == PARTITIONS // 2
+    found = [{r.partition for r in each.replicas if r.topic == "t"} for each in described]
+    assert [len(each) for each in found] == [PARTITIONS // 2] * 2
+    return found
+
+
+@pytest.mark.parametrize("leader", [1, 2])
+def test_a_directory_that_fails_costs_only_the_leaders_in_it(
+    brokers: dict[int, Broker], tmp_path: Path, leader: int
+) -> None:
+    one = brokers[1]
+    kept, gone = fill(one, min_insync_replicas=1, replicas=[leader, 3 - leader])
+    (tmp_path / "2b").rename(tmp_path / "unmounted")
+    expected = dict.fromkeys(kept, leader) | dict.fromkeys(gone, 1)
+    members = [{1, 2} if number in kept else {1} for number in range(PARTITIONS)]
+    wait_for(lambda: leaders(one) == expected and in_sync(one) == members)
+    with barnabas.Producer(bootstrap_servers=one.bootstrap_servers, acks="all") as producer:
+        for number in range(PARTITIONS):
+            producer.send("t", b"another", partition=number).result(60)
+    assert leaders(one) == expected
+    assert in_sync(one) == members
+    (tmp_path / "unmounted").rename(tmp_path / "2b")
+    brokers[2].kill()
+    brokers[2].start()
+    wait_for(lambda: in_sync(one) == [{1, 2}] * PARTITIONS)
+
+
+def test_replicas_in_the_other_directory_may_lead_at_once(brokers: dict[int, Broker], tmp_path: Path) -> None:
+    one, two = brokers[1], brokers[2]
+    kept, gone = fill(one, min_insync_replicas=2, replicas=[2, 1])
     one.kill()
     wait_for(lambda: in_sync(two) == [{2}] * PARTITIONS)
     two.kill()

@@ -1,13 +1,16 @@
 """Data directories: their lock, their identity, the trust in what the last process left, the logs in them."""
 
+import os
 import subprocess
 import sys
 import uuid
+from pathlib import Path
 
 import pytest
 
 from barnabas.config.log_config import LogConfig
 from barnabas.errors import UsageError
+from barnabas.log.directories.data_directory import DataDirectory
 from barnabas.types import TopicPartition
 from log.manager_rig import A0, A1, B0, CONFIG, die, start
 
@@ -137,3 +140,17 @@ def test_damaged_checkpoints_only_cost_time(rig) -> None:
     for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"):
         (rig.root / "data" / name).write_bytes(b"\0\0\0")
     assert start(rig.manager()).get(A0).log_end_offset == 4
+
+
+def test_a_directory_that_is_gone_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = DataDirectory(str(tmp_path))
+    assert directory.failure() is None
+    assert not list(tmp_path.iterdir())
+    failed = DataDirectory(str(tmp_path / "unmounted")).failure()
+    assert isinstance(failed, FileNotFoundError)
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    assert directory.failure() is None, "a full disk is not lost"

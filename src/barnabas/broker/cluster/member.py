@@ -58,6 +58,7 @@ SHOWN_S: Final = 2.0
 """The time for which clients are still told the address of a broker that was fenced."""
 TICK_MS: Final = 250
 """The interval at which the event loop is seen to run."""
+DIRECTORY_CHECK_MS: Final = 2_000
 LEAVE_MAX_S: Final = 5.0
 """A controlled shutdown that takes longer is given up: the others notice that the process has ended."""
 
@@ -147,13 +148,14 @@ class ClusterMember:
         self._receiver = UpdateReceiver(self._broker.image)
         self._live = {node_id for node_id, each in self._broker.image.brokers.items() if not each.fenced}
         self._fetchers = ReplicaFetcherManager(self._broker)
-        StorageFailures(self._broker, self._controller)
+        storage_failures = StorageFailures(self._broker, self._controller)
         self._copier.image_changed()
         self._controller_changed()
         self._note_if_joined()  # the only broker of its cluster is taken in while it starts
         self._pauses.tick()
         config, every = self._broker.config, self._scheduler.every
         every(TICK_MS, "pauses", self._pauses.tick)
+        every(DIRECTORY_CHECK_MS, "data directories", storage_failures.check_directories, thread=True)
         # The controller takes checks that are half a session apart for a pause of its own process.
         every(min(CONTROLLER_CHECK_MS, config.broker_session_timeout_ms // 4), "sessions", self._check_sessions)
         every(config.replica_lag_time_max_ms // 2, "in-sync replicas", self._propose_isr_changes)

@@ -10,6 +10,7 @@ from barnabas.broker.peers.controller_channel import ControllerChannel
 from barnabas.broker.requests.late_responses import run_handler
 from barnabas.broker.services import BrokerServices
 from barnabas.errors import BarnabasError
+from barnabas.log.directories.data_directory import DataDirectory
 from barnabas.protocol.peer_messages.give_up_replicas import GivenUpReplica, GiveUpReplicasRequest
 from barnabas.types import TopicPartition
 
@@ -38,6 +39,29 @@ class StorageFailures:
         if not self._failed:
             self._broker.loop.call_soon(lambda: run_handler(self._broker.loop, self._tell()))
         self._failed[topic_partition] = None
+
+    def check_directories(self) -> None:
+        """Looks for data directories that have failed as a whole. Blocks; called periodically in a thread."""
+        for directory in self._broker.log_manager.directories:
+            error = directory.failure()
+            if error is not None:
+                self._broker.loop.call_soon_threadsafe(self._directory_failed, directory, error)
+
+    def _directory_failed(self, directory: DataDirectory, error: OSError) -> None:
+        """Gives up the replicas in a directory, those that nobody writes at present included. Those that no other
+        broker has stay: they may still be readable."""
+        logs, image = self._broker.log_manager, self._broker.image
+        for topic_partition, log in list(logs.logs.items()):
+            partition = image.partition(*topic_partition)
+            if (
+                log.offline_reason is None
+                and logs.directory_of(topic_partition) is directory
+                and partition is not None
+                and self._broker.node_id in partition.isr
+                and len(partition.isr) > 1
+            ):
+                log.take_offline(f"{directory.path}: {error.strerror}")
+                self.failed(topic_partition)
 
     async def _tell(self) -> None:
         failed, self._failed = self._failed, {}

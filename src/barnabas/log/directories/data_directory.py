@@ -61,6 +61,9 @@ DELETE_SUFFIX: Final = "-delete"
 FUTURE_SUFFIX: Final = "-future"
 STRAY_SUFFIX: Final = "-stray"
 _NAME_MAX: Final = 255
+_PROBE: Final = "barnabas-probe"
+_LOST: Final = (errno.EIO, errno.EROFS, errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ENOTDIR)
+"""The errors of a disk that has failed or is not mounted any more."""
 _SEGMENT: Final = re.compile(r"\d{20}\.log")
 METADATA_TOPIC: Final = "__cluster_metadata"
 """Kafka's own registry: a directory with this name is no log of a topic."""
@@ -215,6 +218,22 @@ class DataDirectory:
         }
         if wanted != found:
             write_properties(path, wanted)
+
+    def failure(self) -> OSError | None:
+        """Writes a file to the disk, and returns the error by which the whole directory is lost; None for others, such
+        as a full disk. Blocks; safe in any thread."""
+        path = f"{self.path}/{_PROBE}"
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            try:
+                os.write(fd, b"1")
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            os.unlink(path)
+        except OSError as error:
+            return error if error.errno in _LOST else None
+        return None
 
     # -- how the last process ended ------------------------------------------------------------------------------------
 
