@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from stopwatch import Stopwatch
+from zookeeper_server import ZooKeeperServer, running_server
 
 AGAIN_S = 60
 """How long after the first the next alarm rings, where that was not enough."""
@@ -103,3 +104,9 @@ def stopwatch() -> Iterator[Stopwatch]:
     """A clock that stands still while the machine does."""
     with Stopwatch() as clock:
         yield clock
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """A ZooKeeper that stays up. Each test takes a path of its own."""
+    yield from running_server(tmp_path_factory.mktemp("zookeeper"))

@@ -9,7 +9,12 @@ from importlib import metadata
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
-NEEDS_AN_EXTRA = ("barnabas.pipeline.templates.", "barnabas.spark", "barnabas.testing.pytest_plugin")
+NEEDS_AN_EXTRA = (
+    "barnabas.pipeline.templates.",
+    "barnabas.registry.zookeeper.",
+    "barnabas.spark",
+    "barnabas.testing.pytest_plugin",
+)
 
 IMPORT_ALL = """
 import importlib, pkgutil, sys

@@ -280,6 +280,16 @@ def a_dead_broker_is_found_until_it_is_fenced(harness: Harness) -> None:
     assert one.dead_brokers() == []
 
 
+def a_session_is_of_one_registration(harness: Harness) -> None:
+    one, first = _registered(harness, _registration(1))
+    assert one.has_session(_ONE, first)
+    assert not one.has_session(_TWO, first)
+    two, second = _registered(harness, _registration(1))
+    assert (two.has_session(_ONE, first), two.has_session(_ONE, second)) == (False, True)
+    harness.kill("process 1")
+    assert not harness.open().has_session(_ONE, second)
+
+
 def a_broker_tells_its_address_later(harness: Harness) -> None:
     one, _ = _registered(harness, _registration(1)._replace(peer_endpoint=None))
     two = harness.open()
@@ -585,6 +595,7 @@ CHECKS: Final[tuple[Callable[[Harness], None], ...]] = (
     a_broker_that_leaves_is_fenced_at_once,
     an_older_life_cannot_end_the_newer,
     a_dead_broker_is_found_until_it_is_fenced,
+    a_session_is_of_one_registration,
     a_broker_tells_its_address_later,
     brokers_are_announced,
     the_first_of_announced_brokers_is_not_alone,

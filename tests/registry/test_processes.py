@@ -129,6 +129,16 @@ def test_a_name_of_a_process_may_contain_anything() -> None:
         assert is_running(text)
 
 
+def test_of_another_machine_nothing_is_known() -> None:
+    one = begin_process(several_machines=True)
+    assert is_running(one)
+    boot = one.partition("|")[0]
+    assert is_running(one.replace(boot, "another boot")), "perhaps that of another machine"
+    assert not is_running(one.removesuffix("|several").replace(boot, "another boot")), "this one was started anew"
+    end_process(one)
+    assert not is_running(one), "this process has ended it"
+
+
 def test_no_text_is_of_no_process() -> None:
     assert not is_running("")
     assert parse_process("") is None
@@ -141,7 +151,7 @@ def test_no_text_is_of_no_process() -> None:
 )
 def test_a_text_that_this_release_does_not_know_is_not_taken_for_the_end(text: str) -> None:
     assert parse_process(text) is None
-    assert is_running(text) or text.startswith(("x|", "-1|", "9")), "of another boot"
+    assert is_running(text) or (text.count("|") == 4 and not text.startswith("|")), "of another boot"
 
 
 def test_without_a_file_system_of_processes_signals_tell(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:

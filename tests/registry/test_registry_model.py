@@ -16,6 +16,7 @@ from barnabas.registry.registry import (
     BrokerRegistration,
     CreateTopic,
     DeleteTopic,
+    Registry,
     SetBrokerConfig,
     SetPartition,
     SetTopicConfig,
@@ -33,12 +34,15 @@ partitions = st.builds(
 
 
 class RegistryModel(RuleBasedStateMachine):
+    """Subclasses have a store."""
+
+    def open(self) -> Registry:
+        raise NotImplementedError
+
     def __init__(self) -> None:
         super().__init__()
-        self.directory = tempfile.TemporaryDirectory()
-        self.path = Path(self.directory.name) / "registry.db"
-        self.writer = EmbeddedRegistry(self.path)
-        self.follower = EmbeddedRegistry(self.path)
+        self.writer = self.open()
+        self.follower = self.open()
         assert self.writer.register_broker(BrokerRegistration(1, {UUID(int=1): "/data"}, ())) is not None
         self.epoch = self.writer.elect_controller() or 0
         self.followed: MetadataImage = self.follower.load().image
@@ -114,8 +118,8 @@ class RegistryModel(RuleBasedStateMachine):
     @precondition(lambda self: self.next_id)
     @rule()
     def restart(self) -> None:
-        self.writer._db.close()
-        self.writer = EmbeddedRegistry(self.path)
+        self.writer.abandon()
+        self.writer = self.open()
         assert self.writer.register_broker(BrokerRegistration(1, {UUID(int=1): "/data"}, ())) is not None
         epoch = self.writer.elect_controller()
         assert epoch == self.epoch + 1
@@ -133,8 +137,20 @@ class RegistryModel(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.writer.close()
         self.follower.close()
+
+
+class EmbeddedModel(RegistryModel):
+    def __init__(self) -> None:
+        self.directory = tempfile.TemporaryDirectory()
+        super().__init__()
+
+    def open(self) -> Registry:
+        return EmbeddedRegistry(Path(self.directory.name) / "registry.db")
+
+    def teardown(self) -> None:
+        super().teardown()
         self.directory.cleanup()
 
 
-TestRegistryModel = RegistryModel.TestCase
-TestRegistryModel.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestEmbeddedModel = EmbeddedModel.TestCase
+TestEmbeddedModel.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)

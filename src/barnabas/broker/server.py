@@ -71,7 +71,7 @@ from barnabas.network.connection import RequestConnection
 from barnabas.network.time_slicing import TimeSlicer
 from barnabas.registry.embedded import EmbeddedRegistry
 from barnabas.registry.processes import begin_process, end_process
-from barnabas.registry.registry import BrokerRegistration, Founding
+from barnabas.registry.registry import BrokerRegistration, Founding, Registry
 from barnabas.replication.group_commit import GroupCommit
 from barnabas.replication.replica import IsrChange
 from barnabas.replication.replica_manager import ReplicaManager
@@ -102,7 +102,7 @@ class StartInterrupted(BarnabasError):
 class Broker:
     """A running broker on an event loop. All methods are called on the loop's thread."""
 
-    registry: EmbeddedRegistry
+    registry: Registry
     log_manager: LogManager
     log_cleaner: LogCleaner
     controller: ControllerThread
@@ -321,8 +321,9 @@ class Broker:
         undo.callback(self.log_manager.release_directories)
         self._make_room(_START_BYTES)
         directories = self.log_manager.directories
-        path = registry_path(directories, self.config.registry_file)
-        if path is not None:
+        is_remote = self.config.zookeeper_connect is not None
+        path = None if is_remote else registry_path(directories, self.config.registry_file)
+        if is_remote or path is not None:
             self._open_registry(path, None, undo)
             image = self._image = self.registry.load().image
             recorded = self.registry.directories(self.node_id)
@@ -342,11 +343,18 @@ class Broker:
             self._image = self.registry.load().image
         self.cluster_id = self.log_manager.cluster_id
 
-    def _open_registry(self, path: Path, founding: Founding | None, undo: contextlib.ExitStack) -> None:
-        # The registry and the thread that refills must share one object: what it has lent is not refilled.
-        reserve = self._registry_reserve = self._reserves.get(str(path.parent))
-        room = contextlib.nullcontext if reserve is None else partial(reserve.lent, _REGISTRY_WRITE_BYTES)
-        self.registry = EmbeddedRegistry(path, founding=founding, room=room)
+    def _open_registry(self, path: Path | None, founding: Founding | None, undo: contextlib.ExitStack) -> None:
+        """Opens the registry in a file; without a path the one in ZooKeeper."""
+        self._registry_reserve: SpaceReserve | None = None
+        if path is None:
+            from barnabas.broker.startup.zookeeper_start import open_zookeeper
+
+            self.registry = open_zookeeper(self.config, self.log_manager.directories)
+        else:
+            # The registry and the thread that refills must share one object: what it has lent is not refilled.
+            reserve = self._registry_reserve = self._reserves.get(str(path.parent))
+            room = contextlib.nullcontext if reserve is None else partial(reserve.lent, _REGISTRY_WRITE_BYTES)
+            self.registry = EmbeddedRegistry(path, founding=founding, room=room)
         undo.callback(self.registry.close)
         self._secret = self.registry.cluster_secret()
 
@@ -379,10 +387,11 @@ class Broker:
         """Registers the broker. Partitions whose logs are lost get a new leader epoch: clients know the records of the
         present one."""
         controller = self._controller = Controller(self.registry, self.config)
-        self._process = begin_process()
+        is_remote = self.config.zookeeper_connect is not None
+        self._process = begin_process(several_machines=is_remote)
         undo.callback(end_process, self._process)
         peer_endpoint = None
-        if self.config.registry_file is not None or self._image.brokers.keys() - {self.node_id}:
+        if is_remote or self.config.registry_file is not None or self._image.brokers.keys() - {self.node_id}:
             member = self._join_cluster()
             undo.callback(member.close)
             peer_endpoint = member.endpoint
@@ -420,9 +429,20 @@ class Broker:
             controller.renew_leadership(empty)
             self._image = controller.image
         self.controller = ControllerThread(controller, self.loop, runs_inline=self._controller_runs_inline)
+        if is_remote:
+            self.registry.watch(self._wake_controller)
         self.producer_ids = ProducerIdManager(
             self.loop, lambda: self.controller.call(Controller.allocate_producer_ids), partial(run_handler, self.loop)
         )
+
+    def _wake_controller(self) -> None:
+        """Has the controller look at a registry that has changed by itself. Called from any thread."""
+        with contextlib.suppress(RuntimeError):  # the event loop has ended
+            self.loop.call_soon_threadsafe(self._check_now)
+
+    def _check_now(self) -> None:
+        if not self.stopped:
+            self.controller.check()
 
     def _controller_runs_inline(self) -> bool:
         reserve = self._registry_reserve

@@ -51,6 +51,11 @@ class BrokerConfig:
     log_dirs: tuple[str, ...] | None
     log_dir_reserve_bytes: int
     registry_file: str | None
+    zookeeper_connect: str | None
+    zookeeper_session_timeout_ms: int
+    zookeeper_connection_timeout_ms: int | None
+    broker_id_generation_enable: bool
+    reserved_broker_max_id: int
     broker_heartbeat_interval_ms: int
     broker_session_timeout_ms: int
     durability: str
@@ -379,6 +384,11 @@ class BrokerConfig:
             raise UsageError("group.min.session.timeout.ms must not be larger than group.max.session.timeout.ms")
         if self.broker_heartbeat_interval_ms >= self.broker_session_timeout_ms:
             raise UsageError("broker.heartbeat.interval.ms must be smaller than broker.session.timeout.ms")
+        if self.registry_file is not None and self.zookeeper_connect is not None:
+            raise UsageError(
+                f"registry.file is {self.registry_file} but zookeeper.connect is {self.zookeeper_connect}: a cluster "
+                "has one registry; leave one of them out"
+            )
         if not self.data_dirs or not all(self.data_dirs):
             raise UsageError("At least one log directory must be defined via log.dirs or log.dir.")
         validate_topic_overrides({}, self.topic_defaults)

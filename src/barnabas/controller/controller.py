@@ -104,6 +104,8 @@ class Controller:
         self._mended: MetadataImage | None = None
         """The image that needs no change of leaders and ISRs, as the controller has found."""
         self._hinted = False
+        self._is_unread = False
+        """Whether the last check could not read the registry."""
         self._publishing = False
 
     # -- life -------------------------------------------------------------------------------------------------------
@@ -154,7 +156,12 @@ class Controller:
         try:
             self.refresh(since)
         except RegistryUnavailable as error:
-            self._log.warning("the registry cannot be read: %s", error)
+            self._log.log(
+                logging.DEBUG if self._is_unread else logging.WARNING, "the registry cannot be read: %s", error
+            )
+            self._is_unread = True
+        else:
+            self._is_unread = False
 
     def refresh(self, since: float | None = None) -> None:
         """Does what `check` does. May raise RegistryUnavailable."""
@@ -230,13 +237,19 @@ class Controller:
         self._change(lambda: (self._fencing([(node_id, epoch, True)]), None), fenced={node_id: reason})
 
     def unfence(self, node_id: BrokerId, epoch: int) -> None:
-        """Ends the fencing of a broker, which may lead then. Does nothing if the broker has registered again since."""
+        """Ends the fencing of a broker, which may lead then. Does nothing if the broker has registered again since, or
+        has no session with the registry."""
 
         def decide() -> tuple[list[Change], bool]:
             # Partitions follow the registration first: a broker that has returned leads in a new leader epoch.
             pending = replication_control.leaders_after_brokers_changed(self._image, self._log_config_of)
             return (pending, False) if pending else (self._fencing([(node_id, epoch, False)]), True)
 
+        try:
+            if not self._registry.has_session(node_id, epoch):
+                return  # it would be fenced again at once
+        except RegistryUnavailable as error:
+            raise RequestTimedOut(str(error)) from None
         for _ in range(_ATTEMPTS):
             if self._change(decide):
                 return

@@ -51,6 +51,14 @@ class MetadataDelta:
         self.changed_brokers.update(image.brokers)
         self._topics, self._topic_configs, self._broker_configs, self._brokers = {}, {}, {}, {}
 
+    def topic(self, name: str) -> TopicImage | None:
+        """Returns the topic as it is with the changes up to now."""
+        return (self._topics if self._topics is not None else self._image.topics).get(name)
+
+    def broker(self, node_id: BrokerId) -> BrokerImage | None:
+        """Returns the broker as it is with the changes up to now."""
+        return (self._brokers if self._brokers is not None else self._image.brokers).get(node_id)
+
     def put_topic(self, topic: TopicImage) -> None:
         self._writable_topics()[topic.name] = topic
         self.changed_topics.add(topic.name)

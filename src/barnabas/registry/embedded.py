@@ -425,6 +425,10 @@ class EmbeddedRegistry(Registry):
         with self._db.reading():
             return [(b.node_id, b.epoch) for b in self._brokers() if not b.fenced and not self._is_running(b.process)]
 
+    def has_session(self, node_id: BrokerId, epoch: int) -> bool:
+        with self._db.reading():
+            return self._may_be_alive(node_id, epoch)
+
     def end_session(self) -> None:
         if self._node_id is None:
             return
@@ -611,7 +615,6 @@ class EmbeddedRegistry(Registry):
         self.abandon()
 
     def abandon(self) -> None:
-        """Closes the file without ending the session, as the end of the process would."""
         self._watchers.clear()
         self._db.close()
 

@@ -1,7 +1,8 @@
 """Tells by the kernel whether the process of a broker on this machine still runs: the certain evidence that it is dead.
 
 A process is known by a text: the boot of the machine, the namespace of process ids, the id, the time at which it
-started, and a number that tells the brokers of one process apart. A reused process id has another start time.
+started, and a number that tells the brokers of one process apart. A reused process id has another start time. A text
+for brokers of several machines says so: then another boot may be that of another machine, of which nothing is known.
 """
 
 import os
@@ -18,6 +19,7 @@ __all__ = ["begin_process", "end_process", "is_running", "on_end", "parse_proces
 
 _PF_EXITING: Final = 0x4
 """The kernel's flag of a process that is being torn down."""
+_SEVERAL_MACHINES: Final = "|several"
 _serials: Final = count(1)
 _running: Final[dict[str, list[Callable[[], None]]]] = {}
 """The brokers of this process that have begun and not ended, with what is called at their end."""
@@ -29,12 +31,15 @@ class _Process(NamedTuple):
     pid: int
     started: str
     serial: int
+    several_machines: bool = False
 
 
-def begin_process() -> str:
+def begin_process(*, several_machines: bool = False) -> str:
     """Returns the text of a broker that starts in this process."""
     own = _own()
     text = "|".join((own.boot, own.namespace, str(own.pid), own.started, str(next(_serials))))
+    if several_machines:
+        text += _SEVERAL_MACHINES
     _running[text] = []
     return text
 
@@ -63,7 +68,7 @@ def is_running(process: str) -> bool:
         return True  # perhaps of another release
     own = _own()
     if found.boot != own.boot:
-        return not found.boot or not own.boot
+        return found.several_machines or not found.boot or not own.boot
     if found.namespace != own.namespace:
         return True
     if found.pid == own.pid and found.started == own.started:
@@ -83,12 +88,13 @@ def parse_process(process: str) -> int | None:
 
 
 def _parse(process: str) -> _Process | None:
-    parts = process.split("|")
-    if len(parts) != len(_Process._fields):
+    own = process.removesuffix(_SEVERAL_MACHINES)
+    parts = own.split("|")
+    if len(parts) != 5:
         return None
     boot, namespace, pid, started, serial = parts
     try:
-        return _Process(boot, namespace, int(pid), started, int(serial))
+        return _Process(boot, namespace, int(pid), started, int(serial), own != process)
     except ValueError:
         return None
 

@@ -243,6 +243,10 @@ class Registry(ABC):
         """Returns node id and epoch of the brokers that are not fenced although their session has certainly ended."""
 
     @abstractmethod
+    def has_session(self, node_id: BrokerId, epoch: int) -> bool:
+        """Returns False if the session that began with this registration has certainly ended."""
+
+    @abstractmethod
     def end_session(self) -> None:
         """Ends the session: the broker is fenced, and the role of the controller is free if it had it."""
 
@@ -274,3 +278,7 @@ class Registry(ABC):
     @abstractmethod
     def close(self) -> None:
         """Ends the session, if any, and closes the store. No method may be called afterwards."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Closes the store without telling the others, who notice that the process has ended."""

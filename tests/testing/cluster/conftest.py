@@ -1,5 +1,5 @@
-"""Clusters of three brokers that the tests of this folder share, in threads and as processes; each test begins with a
-whole and empty one."""
+"""Clusters of three brokers that the tests of this folder share, in threads, as processes, and as processes with
+ZooKeeper; each test begins with a whole and empty one."""
 
 from collections.abc import Iterator
 
@@ -8,9 +8,12 @@ import pytest
 from barnabas.testing import Cluster
 
 
-@pytest.fixture(scope="package", params=[False, True], ids=["threads", "processes"])
+@pytest.fixture(scope="package", params=["threads", "processes", "zookeeper"])
 def shared_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    with Cluster(processes=request.param) as cluster:
+    settings = {}
+    if request.param == "zookeeper":
+        settings["zookeeper.connect"] = request.getfixturevalue("zookeeper").new_path()
+    with Cluster(processes=request.param != "threads", settings=settings) as cluster:
         yield cluster
 
 

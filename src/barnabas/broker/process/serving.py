@@ -30,6 +30,10 @@ def run(
     """Serves until SIGTERM or SIGINT. Broker explains `lost_directories`. Raises UsageError before the broker is
     ready."""
     began = time.perf_counter()
+    if config.zookeeper_connect is not None:
+        from barnabas.broker.startup.zookeeper_start import with_node_id
+
+        config = with_node_id(config)
     keep_freed_memory()
     raise_open_files_limit()
     with asyncio.Runner() as runner:

@@ -54,6 +54,10 @@ def plan_brokers(config: BrokerConfig, brokers: int, racks: Sequence[str] = ()) 
     after those of the broker before. Raises UsageError."""
     if "node.id" in config.static:
         raise UsageError(f"node.id: --brokers gives the brokers the ids 1 to {brokers}; leave node.id out")
+    if config.zookeeper_connect is not None:
+        raise UsageError(
+            "zookeeper.connect: --brokers runs a cluster on one file; start each broker by `barnabas serve --zookeeper`"
+        )
     if racks and len(racks) != brokers:
         raise UsageError(f"--racks: {len(racks)} racks for {brokers} brokers; name one for each, such as a,b,c")
     ports = sorted(endpoint.port for endpoint in config.endpoints if endpoint.port)

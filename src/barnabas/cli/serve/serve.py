@@ -37,6 +37,10 @@ def serve(
     registry: Annotated[
         str | None, Option(metavar="FILE", help="The registry that the brokers of a cluster share (registry.file).")
     ] = None,
+    zookeeper: Annotated[
+        str | None,
+        Option(metavar="HOST:PORT,.../PATH", help="ZooKeeper as the registry of several machines (zookeeper.connect)."),
+    ] = None,
     brokers: Annotated[
         int | None,
         Option(
@@ -86,6 +90,7 @@ def serve(
         json,
         tuple(lost_dir or ()),
         registry,
+        zookeeper,
     )
     if brokers is not None:
         from barnabas.cli.serve.start_cluster import run_cluster

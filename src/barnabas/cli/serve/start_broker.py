@@ -44,6 +44,7 @@ SINGLE: Final = {
     "--ready-file": "ready_file",
     "--node-id": "node_id",
     "--registry": "registry",
+    "--zookeeper": "zookeeper",
     "--log-level": "log_level",
 }
 REPEATED: Final = {"--data-dir": "data_dir", "--config": "config", "--set": "settings", "--lost-dir": "lost_dir"}
@@ -62,6 +63,7 @@ class ServeOptions(NamedTuple):
     json: bool = False
     lost_dir: tuple[str, ...] = ()
     registry: str | None = None
+    zookeeper: str | None = None
 
 
 def parse_serve(arguments: Sequence[str]) -> ServeOptions | None:
@@ -130,6 +132,8 @@ def options_as_settings(options: ServeOptions) -> dict[str, str]:
         settings["node.id"] = options.node_id
     if options.registry is not None:
         settings["registry.file"] = options.registry
+    if options.zookeeper is not None:
+        settings["zookeeper.connect"] = options.zookeeper
     return settings
 
 

@@ -124,7 +124,7 @@ class Cluster:
         settings = {
             **self._settings,
             "node.id": node_id,
-            "registry.file": str(self.data_dir / "registry.db"),
+            **({} if "zookeeper.connect" in self._settings else {"registry.file": str(self.data_dir / "registry.db")}),
             "listeners": f"{clients},{_LISTENER}://127.0.0.1:{peer_port}",
             "advertised.listeners": f"{clients},{_LISTENER}://127.0.0.1:{self._links.ports[node_id]}",
             "inter.broker.listener.name": _LISTENER,

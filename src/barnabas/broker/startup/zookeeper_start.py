@@ -1,0 +1,56 @@
+"""Opens the registry in ZooKeeper for a broker that starts, and takes a node id from it where none is set."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from barnabas.config.broker import BrokerConfig
+from barnabas.errors import UsageError
+from barnabas.log.directories.checkpoints import META_PROPERTIES, read_properties
+from barnabas.log.directories.data_directory import DataDirectory
+
+if TYPE_CHECKING:
+    from barnabas.registry.zookeeper.zookeeper_registry import ZooKeeperRegistry
+
+__all__ = ["open_zookeeper", "with_node_id"]
+
+
+def open_zookeeper(config: BrokerConfig, directories: Sequence[DataDirectory]) -> "ZooKeeperRegistry":
+    """Opens the registry at `zookeeper.connect`, and founds a cluster there if there is none and this broker has never
+    been used. Raises UsageError."""
+    return _open(config, next((directory.path for directory in directories if directory.used), None))
+
+
+def _open(config: BrokerConfig, used: str | None) -> "ZooKeeperRegistry":
+    try:
+        from barnabas.registry.zookeeper.zookeeper_registry import ZooKeeperRegistry
+    except ModuleNotFoundError as error:
+        if error.name != "kazoo":
+            raise
+        raise UsageError("zookeeper.connect: needs kazoo: pip install 'barnabas[zookeeper]'") from None
+    connect, timeout_ms = config.zookeeper_connect, config.zookeeper_session_timeout_ms
+    assert connect is not None
+    return ZooKeeperRegistry(
+        connect,
+        session_timeout_s=timeout_ms / 1000,
+        connect_s=(config.zookeeper_connection_timeout_ms or timeout_ms) / 1000,
+        used_directory=used,
+    )
+
+
+def with_node_id(config: BrokerConfig) -> BrokerConfig:
+    """Returns the settings with the node id that the data directories have recorded, or one from ZooKeeper that no
+    broker has had, where none is set and the brokers of the cluster share ZooKeeper. Raises UsageError."""
+    if config.zookeeper_connect is None or "node.id" in config.static or not config.broker_id_generation_enable:
+        return config
+    recorded = {
+        found.get("node.id", found.get("broker.id", ""))
+        for found in (read_properties(f"{directory}/{META_PROPERTIES}") for directory in config.data_dirs)
+    }
+    known = next((text for text in sorted(recorded) if text.isdecimal()), None)
+    if known is None:
+        registry = _open(config, None)
+        try:
+            known = str(config.reserved_broker_max_id + registry.next_node_id())
+        finally:
+            registry.close()
+    return BrokerConfig({**config.static, "node.id": known})

@@ -1,0 +1,325 @@
+"""A session with ZooKeeper: reads in bulk, transactions, watches. kazoo is used here and nowhere else.
+
+kazoo's threads complete calls, and call back when a watched node changes or the connection comes and goes; they do
+nothing else. Each method waits for its answer, and raises RegistryUnavailable if it does not come.
+"""
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import (
+    BadVersionError,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.states import EventType, WatchedEvent
+from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
+
+from barnabas.errors import UsageError
+from barnabas.registry.registry import RegistryUnavailable
+
+__all__ = ["Check", "Conflict", "Create", "Delete", "Node", "Operation", "Set", "ZooKeeperSession", "parse_connect"]
+
+T = TypeVar("T")
+
+ANSWER_MAX_S: Final = 5.0
+"""The longest wait for one answer."""
+RECONNECT_MAX_S: Final = 1.0
+"""The longest wait for a connection that has been lost: it is usually back at once, with another server."""
+_SERVERS: Final = 6
+"""The number of servers that are tried, or of trials, in the time of a session."""
+_CLOSE_MAX_S: Final = 2.0
+_AT_A_TIME: Final = 500
+"""The number of reads that are sent before their answers are read. kazoo stops reading while it sends."""
+
+_log = logging.getLogger("barnabas.registry")
+_kazoo_log = logging.getLogger("barnabas.registry.kazoo")
+_kazoo_log.setLevel(logging.ERROR)  # what it tells of connections is said here in one line
+
+
+class Node(NamedTuple):
+    """The content of a znode."""
+
+    data: bytes
+    version: int
+    owner: int
+    """The session of an ephemeral node; 0 for the others."""
+
+
+class Check(NamedTuple):
+    """The condition that a node has this version."""
+
+    path: str
+    version: int
+
+
+class Create(NamedTuple):
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+    secret: bool = False
+    """Whether only the creator may read it, if it has authenticated to ZooKeeper."""
+
+
+class Set(NamedTuple):
+    path: str
+    data: bytes
+    version: int = -1
+
+
+class Delete(NamedTuple):
+    path: str
+    version: int = -1
+
+
+Operation: TypeAlias = Check | Create | Set | Delete
+
+
+class Conflict(Exception):
+    """A condition of a transaction does not hold: nothing is written."""
+
+
+def parse_connect(text: str) -> tuple[str, str]:
+    """Returns the hosts, and the path below which everything is, of `host:2181,host:2181/path`. Raises UsageError."""
+    hosts, _, path = text.strip().partition("/")
+    names = [host.strip() for host in hosts.split(",")]
+    path = path.removesuffix("/")
+    if not all(names) or (path and "//" in f"/{path}/"):
+        raise UsageError(
+            f"zookeeper.connect: '{text}' is not of the form host:2181,host:2181/path, such as 127.0.0.1:2181/kafka"
+        )
+    return ",".join(names), f"/{path}" if path else ""
+
+
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """Gives a server up soon that does not answer: the session goes on with another one."""
+
+    def __init__(self, connect_max_s: float) -> None:
+        super().__init__()
+        self._connect_max_s = connect_max_s
+
+    def create_connection(self, *arguments: Any, **options: Any) -> Any:
+        options["timeout"] = min(options["timeout"], self._connect_max_s)
+        return super().create_connection(*arguments, **options)
+
+
+class ZooKeeperSession:
+    """Paths are relative to that of `connect`."""
+
+    def __init__(
+        self,
+        connect: str,
+        *,
+        timeout_s: float,
+        connect_s: float,
+        on_event: Callable[[], None],
+        digest: str | None = None,
+    ) -> None:
+        """Connects. `on_event` is called from a thread of kazoo when a watched node may have changed, or the connection
+        is back. `digest` is `user:password`. Raises UsageError if ZooKeeper is not reached within `connect_s`."""
+        hosts, self._root = parse_connect(connect)
+        self._connect = connect
+        self._on_event = on_event
+        self._connected = threading.Event()
+        self._is_closed = False
+        self._was_lost = False
+        self._open_acl = OPEN_ACL_UNSAFE
+        self._secret_acl = CREATOR_ALL_ACL if digest is not None else OPEN_ACL_UNSAFE
+        self._client = KazooClient(
+            # kazoo waits for the answer of one server as long as for a session, divided by the number of servers. A
+            # server that is just being started may accept the connection and never answer.
+            ",".join([hosts] * math.ceil(_SERVERS / (hosts.count(",") + 1))),
+            timeout=timeout_s,
+            handler=_Handler(timeout_s / _SERVERS),
+            auth_data=[("digest", digest)] if digest is not None else None,
+            connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0),
+            logger=_kazoo_log,
+        )
+        self._client.add_listener(self._state_changed)
+        self._client.start_async()
+        try:
+            if not self._connected.wait(connect_s):
+                raise UsageError(
+                    f"zookeeper.connect: {hosts} does not answer within {connect_s:g} s; start ZooKeeper, or name the "
+                    "addresses at which it listens"
+                )
+            if self._root:
+                self._make_root()
+        except BaseException:
+            self.close()
+            raise
+
+    def _make_root(self) -> None:
+        try:
+            self._client.ensure_path(self._root)
+        except KazooException as error:
+            raise UsageError(
+                f"zookeeper.connect: {self._root} cannot be made: {error!r}; make it, or choose another path"
+            ) from None
+
+    @property
+    def id(self) -> int:
+        """The number of this session; 0 without a connection."""
+        found = self._client.client_id
+        return 0 if found is None else int(found[0] or 0)
+
+    def _state_changed(self, state: str) -> None:
+        if state == KazooState.CONNECTED:
+            self._connected.set()
+            if self._was_lost:
+                self._was_lost = False
+                _log.info("the connection to ZooKeeper at %s is back", self._connect)
+                self._on_event()
+            return
+        self._connected.clear()
+        if not self._was_lost and not self._is_closed:
+            self._was_lost = True
+            _log.warning(
+                "the connection to ZooKeeper at %s is lost: records are served on, but leaders, topics and settings "
+                "cannot change until it is back",
+                self._connect,
+            )
+
+    def _watched(self, event: WatchedEvent) -> None:
+        if (
+            event.type != EventType.NONE
+        ):  # kazoo gives its watches up with the connection, which is told when it is back
+            self._on_event()
+
+    # -- reads ------------------------------------------------------------------------------------------------------
+
+    def read(self, paths: Sequence[str], *, sync: bool = False) -> list[Node | None]:
+        """Returns each node; None for those that are not there. With `sync` it is the state that all servers agree on
+        now, otherwise perhaps an older one, but none older than what this session has seen."""
+        return [
+            None if found is None else Node(found[0] or b"", found[1].version, found[1].ephemeralOwner)
+            for found in self._gather(self._client.get_async, paths, sync)
+        ]
+
+    def children(self, paths: Sequence[str]) -> list[list[str]]:
+        """Returns the names of the nodes below each; none for a node that is not there."""
+        return [found or [] for found in self._gather(self._client.get_children_async, paths, False)]
+
+    def watch(self, path: str) -> Node | None:
+        """Returns the node without its data, and calls back once when it changes."""
+
+        def ask(full: str) -> Any:
+            return self._client.exists_async(full, watch=self._watched)
+
+        found = self._gather(ask, [path], False)[0]
+        return None if found is None else Node(b"", found.version, found.ephemeralOwner)
+
+    def watch_children(self, path: str) -> list[str]:
+        """Returns the names of the nodes below one, and calls back once when they change."""
+
+        def ask(full: str) -> Any:
+            return self._client.get_children_async(full, watch=self._watched)
+
+        return self._gather(ask, [path], False)[0] or []
+
+    def _gather(self, ask: Callable[[str], Any], paths: Sequence[str], sync: bool) -> list[Any]:
+        self._require_connection()
+        with self._answers():
+            if sync:
+                self._client.sync_async(self._root or "/")  # answers come in the order of requests
+            found: list[Any] = []
+            for start in range(0, len(paths), _AT_A_TIME):
+                asked = [ask(self._root + path) for path in paths[start : start + _AT_A_TIME]]
+                found += [_value_of(each) for each in asked]
+            return found
+
+    # -- writes -----------------------------------------------------------------------------------------------------
+
+    def commit(self, operations: Sequence[Operation]) -> None:
+        """Does all of it or nothing. Raises Conflict if that is certainly nothing, RegistryUnavailable if it is
+        unknown."""
+        self._require_connection()
+        transaction = self._client.transaction()
+        for operation in operations:
+            path = self._root + operation.path
+            match operation:
+                case Check():
+                    transaction.check(path, operation.version)
+                case Create():
+                    acl = self._secret_acl if operation.secret else self._open_acl
+                    transaction.create(path, operation.data, acl=acl, ephemeral=operation.ephemeral)
+                case Set():
+                    transaction.set_data(path, operation.data, operation.version)
+                case Delete():
+                    transaction.delete(path, operation.version)
+        with self._answers():
+            results = transaction.commit_async().get(ANSWER_MAX_S)
+        for operation, result in zip(operations, results):
+            if isinstance(result, BadVersionError | NoNodeError | NodeExistsError | NotEmptyError):
+                raise Conflict(f"{operation.path}: {type(result).__name__}")
+            if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
+                raise RegistryUnavailable(f"ZooKeeper refuses to write {operation.path}: {result!r}")
+
+    def make(self, paths: Sequence[str]) -> None:
+        """Creates the nodes that are not there, each after those before it."""
+        for path in paths:
+            with suppress(Conflict):
+                self.commit([Create(path)])
+
+    def delete_below(self, path: str) -> None:
+        """Deletes a node with everything below it, not at once. Raises Conflict if others write there meanwhile."""
+        found, level = [path], [path]
+        while level:
+            below = self.children(level)
+            level = [f"{parent}/{name}" for parent, names in zip(level, below) for name in names]
+            found += level
+        for end in range(len(found), 0, -_AT_A_TIME):
+            self.commit([Delete(each) for each in reversed(found[max(end - _AT_A_TIME, 0) : end])])
+
+    def next_number(self, path: str) -> int:
+        """Writes a node, and returns how often that has been done: a number that nobody else gets."""
+        self._require_connection()
+        with self._answers():
+            return int(self._client.set_async(self._root + path, b"").get(ANSWER_MAX_S).version)
+
+    # -- failures ---------------------------------------------------------------------------------------------------
+
+    def _require_connection(self) -> None:
+        # kazoo would keep the request and send it when the connection is back, long after its answer was given up.
+        if not self._connected.wait(RECONNECT_MAX_S):
+            raise RegistryUnavailable(f"there is no connection to ZooKeeper at {self._connect}")
+
+    @contextmanager
+    def _answers(self) -> Iterator[None]:
+        try:
+            yield
+        except (KazooException, self._client.handler.timeout_exception) as error:
+            text = str(error) or type(error).__name__
+            raise RegistryUnavailable(f"ZooKeeper at {self._connect} did not answer: {text}") from error
+
+    def close(self) -> None:
+        """Ends the session: its ephemeral nodes are gone."""
+        self._is_closed = True
+        # kazoo may be waiting for a server that does not answer.
+        end = threading.Thread(target=self._end, name="barnabas-zookeeper", daemon=True)
+        end.start()
+        end.join(_CLOSE_MAX_S)
+
+    def _end(self) -> None:
+        with suppress(KazooException):
+            self._client.stop()
+            self._client.close()
+
+
+def _value_of(answer: Any) -> Any:
+    """Returns the value of an answer; None if there is no such node."""
+    try:
+        return answer.get(ANSWER_MAX_S)
+    except NoNodeError:
+        return None

@@ -1,0 +1,452 @@
+"""The znodes of a cluster: their paths, and the JSON in them.
+
+Kafka's tree is as Kafka 2.4 makes it, so that its tools read it. What Barnabas needs beyond it stands in further fields
+of `state`, in the data of a topic's `partitions` node, which Kafka leaves empty, and below `/barnabas`.
+"""
+
+import json
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+from barnabas.config.endpoints import Endpoint
+from barnabas.log.directories.checkpoints import format_topic_id, parse_topic_id
+from barnabas.metadata.image import BrokerImage, PartitionImage, TopicImage
+from barnabas.registry.registry import BrokerRegistration, LeaderChange, RegistryUnavailable
+from barnabas.types import BrokerId
+
+__all__ = [
+    "BROKERS",
+    "BROKER_CONFIGS",
+    "BROKER_IDS",
+    "BROKER_SEQUENCE",
+    "CLUSTER_ID",
+    "CONFIG_CHANGES",
+    "CONTROLLER",
+    "CONTROLLER_EPOCH",
+    "DELETE_TOPICS",
+    "DIRECTORIES",
+    "LEADER_CHANGES",
+    "PERSISTENT",
+    "PRODUCER_IDS",
+    "REGISTRATIONS",
+    "SECRET",
+    "STATE",
+    "TOPICS",
+    "TOPIC_CONFIGS",
+    "State",
+    "TopicMarker",
+    "Touched",
+    "broker_config_name",
+    "broker_config_path",
+    "broker_path",
+    "directories_path",
+    "encode",
+    "encode_assignment",
+    "encode_cluster_id",
+    "encode_config",
+    "encode_controller",
+    "encode_directories",
+    "encode_leader_changes",
+    "encode_live_broker",
+    "encode_partition",
+    "encode_producer_ids",
+    "encode_registration",
+    "leader_changes_path",
+    "parse",
+    "parse_cluster_id",
+    "parse_config",
+    "parse_directories",
+    "parse_epoch",
+    "parse_leader_changes",
+    "parse_leader_changes_name",
+    "parse_next_producer_id",
+    "parse_partition",
+    "parse_registration",
+    "partition_path",
+    "partitions_path",
+    "registered",
+    "registration_path",
+    "state_path",
+    "topic_config_path",
+    "topic_path",
+]
+
+BROKERS: Final = "/brokers"
+BROKER_IDS: Final = "/brokers/ids"
+TOPICS: Final = "/brokers/topics"
+BROKER_SEQUENCE: Final = "/brokers/seqid"
+CONTROLLER: Final = "/controller"
+CONTROLLER_EPOCH: Final = "/controller_epoch"
+CLUSTER_ID: Final = "/cluster/id"
+TOPIC_CONFIGS: Final = "/config/topics"
+BROKER_CONFIGS: Final = "/config/brokers"
+CONFIG_CHANGES: Final = "/config/changes"
+DELETE_TOPICS: Final = "/admin/delete_topics"
+PRODUCER_IDS: Final = "/latest_producer_id_block"
+STATE: Final = "/barnabas/state"
+"""The version of the image, the controller, and what the last writes have touched. Every write changes it, at the
+version at which it was read: so writes come one after the other, and what is read between two equal versions is of one
+time."""
+SECRET: Final = "/barnabas/secret"
+REGISTRATIONS: Final = "/barnabas/brokers"
+"""The registrations, which stay after the end of a session."""
+DIRECTORIES: Final = "/barnabas/directories"
+LEADER_CHANGES: Final = "/barnabas/leader_changes"
+"""A node for each write with rows of the history of leaders: its version and the number of rows."""
+
+PERSISTENT: Final = (
+    *("/admin", DELETE_TOPICS, BROKERS, BROKER_IDS, BROKER_SEQUENCE, TOPICS, "/cluster"),
+    *("/config", BROKER_CONFIGS, CONFIG_CHANGES, "/config/clients", TOPIC_CONFIGS, "/config/users"),
+    *("/consumers", "/isr_change_notification", PRODUCER_IDS, "/log_dir_event_notification", CONTROLLER_EPOCH),
+    *("/barnabas", REGISTRATIONS, DIRECTORIES, LEADER_CHANGES),
+)
+"""The nodes that the founder makes first."""
+
+T = TypeVar("T")
+
+_DEFAULT: Final = "<default>"
+_FORMAT: Final = 1
+_HISTORY_MAX: Final = 200
+_HISTORY_BYTES_MAX: Final = 16 * 1024
+"""The bound of the history in STATE, which is written with every change."""
+
+
+def encode(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def parse(path: str, data: bytes, build: Callable[[dict[str, Any]], T]) -> T:
+    """Returns what `build` makes of the JSON object of a node. Raises RegistryUnavailable for any other content, which
+    somebody else has written."""
+    try:
+        return build(json.loads(data))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RegistryUnavailable(
+            f"the registry's {path} cannot be read: {error!r} in {data[:100]!r}; restore it"
+        ) from None
+
+
+# -- state ------------------------------------------------------------------------------------------------------------
+
+
+class Touched(NamedTuple):
+    """The names that a write has touched, in the order of MetadataChange."""
+
+    topics: frozenset[str] = frozenset()
+    topic_configs: frozenset[str] = frozenset()
+    broker_configs: frozenset[str] = frozenset()
+    brokers: frozenset[BrokerId] = frozenset()
+
+    @classmethod
+    def together(cls, others: Iterable["Touched"]) -> "Touched":
+        every = tuple(others)
+        return cls(
+            frozenset().union(*(each.topics for each in every)),
+            frozenset().union(*(each.topic_configs for each in every)),
+            frozenset().union(*(each.broker_configs for each in every)),
+            frozenset().union(*(each.brokers for each in every)),
+        )
+
+
+class State(NamedTuple):
+    """The content of STATE."""
+
+    version: int
+    controller_id: BrokerId
+    controller_broker_epoch: int
+    controller_epoch: int
+    history: tuple[tuple[int, Touched], ...] = ()
+    """The last versions without a gap, up to the present one, with what was touched then."""
+
+    def touched_since(self, version: int) -> Touched | None:
+        """Returns what was touched after a version; None if that is not known."""
+        if version < self.version and (not self.history or self.history[0][0] > version + 1):
+            return None
+        return Touched.together(touched for number, touched in self.history if number > version)
+
+    def following(self, touched: Touched) -> "State":
+        return self._replace(version=self.version + 1, history=(*self.history, (self.version + 1, touched)))
+
+    def encoded(self) -> bytes:
+        rows: list[bytes] = []
+        size = 0
+        for number, touched in reversed(self.history[-_HISTORY_MAX:]):
+            row = encode([number, *(sorted(names) for names in touched)])
+            size += len(row)
+            if size > _HISTORY_BYTES_MAX:
+                break
+            rows.append(row)
+        head = encode({"format": _FORMAT, **self._asdict(), "history": None})
+        return head.removesuffix(b"null}") + b"[" + b",".join(reversed(rows)) + b"]}"
+
+    @classmethod
+    def of_data(cls, data: bytes) -> "State":
+        return parse(STATE, data, cls._of)
+
+    @classmethod
+    def _of(cls, found: dict[str, Any]) -> "State":
+        if found["format"] != _FORMAT:
+            raise ValueError(f"format {found['format']}, and this version reads format {_FORMAT}")
+        return cls(
+            found["version"],
+            found["controller_id"],
+            found["controller_broker_epoch"],
+            found["controller_epoch"],
+            tuple((row[0], Touched(*map(frozenset, row[1:]))) for row in found["history"]),
+        )
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    return encode({"version": "1", "id": cluster_id})
+
+
+def parse_cluster_id(data: bytes) -> str:
+    return parse(CLUSTER_ID, data, lambda found: str(found["id"]))
+
+
+def parse_epoch(data: bytes) -> int:
+    """Parses CONTROLLER_EPOCH, which is a number in digits."""
+    return int(data) if data.isdigit() else 0
+
+
+# -- brokers ----------------------------------------------------------------------------------------------------------
+
+
+def broker_path(node_id: int) -> str:
+    return f"{BROKER_IDS}/{node_id}"
+
+
+def registration_path(node_id: int) -> str:
+    return f"{REGISTRATIONS}/{node_id}"
+
+
+def directories_path(node_id: int) -> str:
+    return f"{DIRECTORIES}/{node_id}"
+
+
+def encode_live_broker(broker: BrokerImage, now_ms: int) -> bytes:
+    """Returns the content of the ephemeral node, as of Kafka 2.4."""
+    first = broker.endpoints[0] if broker.endpoints else None
+    found: dict[str, object] = {
+        "listener_security_protocol_map": {each.name: each.security_protocol for each in broker.endpoints},
+        "endpoints": [str(each) for each in broker.endpoints],
+        "jmx_port": -1,
+        "host": first.host if first else None,
+        "timestamp": str(now_ms),
+        "port": first.port if first else -1,
+        "version": 4,
+        "epoch": broker.epoch,
+    }
+    if broker.rack is not None:
+        found["rack"] = broker.rack
+    return encode(found)
+
+
+def encode_registration(broker: BrokerImage) -> bytes:
+    return encode(
+        {
+            "version": 1,
+            "epoch": broker.epoch,
+            "endpoints": [each.text for each in broker.endpoints],
+            "rack": broker.rack,
+            "fenced": broker.fenced,
+            "peer_endpoint": None if broker.peer_endpoint is None else broker.peer_endpoint.text,
+            "process": broker.process,
+            "returned": broker.returned,
+        }
+    )
+
+
+def parse_registration(node_id: int, data: bytes) -> BrokerImage:
+    def build(found: dict[str, Any]) -> BrokerImage:
+        peers = found["peer_endpoint"]
+        return BrokerImage(
+            BrokerId(node_id),
+            int(found["epoch"]),
+            tuple(map(Endpoint.of_text, found["endpoints"])),
+            found["rack"],
+            bool(found["fenced"]),
+            None if peers is None else Endpoint.of_text(peers),
+            found["process"],
+            found["returned"],
+        )
+
+    return parse(registration_path(node_id), data, build)
+
+
+def registered(registration: BrokerRegistration, epoch: int, *, fenced: bool, returned: str) -> BrokerImage:
+    """Returns the broker of a registration."""
+    return BrokerImage(
+        BrokerId(registration.node_id),
+        epoch,
+        registration.endpoints,
+        registration.rack,
+        fenced,
+        registration.peer_endpoint,
+        registration.process,
+        returned,
+    )
+
+
+def encode_directories(directories: Mapping[uuid.UUID, str]) -> bytes:
+    return encode({"version": 1, "directories": {str(key): path for key, path in directories.items()}})
+
+
+def parse_directories(node_id: int, data: bytes) -> dict[uuid.UUID, str]:
+    def build(found: dict[str, Any]) -> dict[uuid.UUID, str]:
+        return {uuid.UUID(key): str(place) for key, place in found["directories"].items()}
+
+    return parse(directories_path(node_id), data, build)
+
+
+def encode_controller(node_id: int, now_ms: int) -> bytes:
+    return encode({"version": 1, "brokerid": node_id, "timestamp": str(now_ms)})
+
+
+# -- topics -----------------------------------------------------------------------------------------------------------
+
+
+def topic_path(name: str) -> str:
+    return f"{TOPICS}/{name}"
+
+
+def partitions_path(name: str) -> str:
+    return f"{TOPICS}/{name}/partitions"
+
+
+def partition_path(name: str, index: int) -> str:
+    return f"{TOPICS}/{name}/partitions/{index}"
+
+
+def state_path(name: str, index: int) -> str:
+    return f"{TOPICS}/{name}/partitions/{index}/state"
+
+
+class TopicMarker(NamedTuple):
+    """The data of `partitions`: a topic is there when it has one. The nodes of further partitions are
+    not."""
+
+    topic_id: uuid.UUID
+    partitions: int
+
+    @classmethod
+    def of(cls, topic: TopicImage) -> "TopicMarker":
+        return cls(topic.topic_id, len(topic.partitions))
+
+    def encoded(self) -> bytes:
+        return encode({"version": 1, "topic_id": format_topic_id(self.topic_id), "partitions": self.partitions})
+
+    @classmethod
+    def of_data(cls, name: str, data: bytes) -> "TopicMarker | None":
+        """Returns the marker; None if the topic is only being created, or is deleted."""
+        if not data:
+            return None
+        return parse(
+            partitions_path(name), data, lambda found: cls(parse_topic_id(found["topic_id"]), int(found["partitions"]))
+        )
+
+
+def encode_assignment(topic: TopicImage) -> bytes:
+    """Returns the content of a topic's node, as of Kafka 2.8, which adds the id."""
+
+    def lists(name: str) -> dict[str, Sequence[BrokerId]]:
+        return {str(index): ids for index, each in enumerate(topic.partitions) if (ids := getattr(each, name))}
+
+    return encode(
+        {
+            "version": 3,
+            "topic_id": format_topic_id(topic.topic_id),
+            "partitions": lists("replicas"),
+            "adding_replicas": lists("adding_replicas"),
+            "removing_replicas": lists("removing_replicas"),
+        }
+    )
+
+
+_LISTS: Final = PartitionImage._fields[5:]
+"""The lists of brokers that a partition has only at times."""
+
+
+def encode_partition(partition: PartitionImage, controller_epoch: int) -> bytes:
+    found: dict[str, object] = {
+        "controller_epoch": controller_epoch,
+        "leader": partition.leader,
+        "version": 1,
+        "leader_epoch": partition.leader_epoch,
+        "isr": partition.isr,
+        "replicas": partition.replicas,
+        "partition_epoch": partition.partition_epoch,
+    }
+    found.update((name, ids) for name, ids in zip(_LISTS, partition[5:]) if ids)
+    return encode(found)
+
+
+def parse_partition(path: str, data: bytes) -> PartitionImage:
+    return parse(path, data, _partition)
+
+
+def _partition(found: dict[str, Any]) -> PartitionImage:
+    return PartitionImage(
+        found["leader"],
+        found["leader_epoch"],
+        tuple(found["replicas"]),
+        tuple(found["isr"]),
+        found["partition_epoch"],
+        *(tuple(found.get(name, ())) for name in _LISTS),
+    )
+
+
+# -- settings ---------------------------------------------------------------------------------------------------------
+
+
+def topic_config_path(name: str) -> str:
+    return f"{TOPIC_CONFIGS}/{name}"
+
+
+def broker_config_path(name: str) -> str:
+    return f"{BROKER_CONFIGS}/{name or _DEFAULT}"
+
+
+def broker_config_name(node: str) -> str:
+    """Returns the name in the image: "" for all brokers."""
+    return "" if node == _DEFAULT else node
+
+
+def encode_config(config: Mapping[str, str]) -> bytes:
+    return encode({"version": 1, "config": dict(config)})
+
+
+def parse_config(path: str, data: bytes) -> dict[str, str]:
+    return parse(path, data, lambda found: {str(name): str(value) for name, value in found["config"].items()})
+
+
+# -- producer ids and the history of leaders --------------------------------------------------------------------------
+
+
+def encode_producer_ids(node_id: int, first: int, size: int) -> bytes:
+    return encode({"version": 1, "broker": node_id, "block_start": str(first), "block_end": str(first + size - 1)})
+
+
+def parse_next_producer_id(data: bytes) -> int:
+    if not data:
+        return 0
+    return parse(PRODUCER_IDS, data, lambda found: int(found["block_end"]) + 1)
+
+
+def leader_changes_path(version: int, count: int) -> str:
+    return f"{LEADER_CHANGES}/{version:016d}-{count}"
+
+
+def parse_leader_changes_name(name: str) -> tuple[str, int]:
+    """Returns the path of a node of the history, and its number of rows."""
+    count = name.rpartition("-")[2]
+    return f"{LEADER_CHANGES}/{name}", int(count) if count.isdecimal() else 0
+
+
+def encode_leader_changes(rows: Sequence[LeaderChange]) -> bytes:
+    return encode({"version": 1, "rows": rows})
+
+
+def parse_leader_changes(path: str, data: bytes) -> list[LeaderChange]:
+    return parse(path, data, lambda found: [LeaderChange(*row) for row in found["rows"]])

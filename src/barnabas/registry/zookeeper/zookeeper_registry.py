@@ -1,0 +1,675 @@
+"""The registry in ZooKeeper, with Kafka's znode tree: for brokers on several machines.
+
+Every write is one transaction. It changes `/barnabas/state` at the version at which this session has read it, so writes
+come one after the other, and each decides upon the whole present state; the controller's also check the version of
+`/controller_epoch`. `load` reads what the state names as touched since the image before.
+
+A session is the ephemeral `/brokers/ids/N`. When ZooKeeper has ended it although the broker goes on, because they could
+not reach each other, the broker makes it again with its next call, and stays the same registration.
+"""
+
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple, TypeVar
+from uuid import UUID
+
+from barnabas.config.endpoints import Endpoint
+from barnabas.errors import UsageError
+from barnabas.log.directories.data_directory import new_cluster_id
+from barnabas.metadata.delta import MetadataChange, MetadataDelta
+from barnabas.metadata.image import BrokerImage, MetadataImage, TopicImage
+from barnabas.metadata.returned import Returned
+from barnabas.registry.image_changes import apply_changes
+from barnabas.registry.processes import is_running
+from barnabas.registry.registry import (
+    BrokerRegistration,
+    Change,
+    LeaderChange,
+    ProducerIdBlock,
+    Registry,
+    RegistryUnavailable,
+)
+from barnabas.registry.zookeeper import znodes
+from barnabas.registry.zookeeper.session import Check, Conflict, Create, Delete, Operation, Set, ZooKeeperSession
+from barnabas.registry.zookeeper.topic_nodes import TopicOperations, batches, removal, topic_operations, uncertain_paths
+from barnabas.registry.zookeeper.znodes import State, TopicMarker, Touched
+from barnabas.types import BrokerId
+
+__all__ = ["ZooKeeperRegistry"]
+
+T = TypeVar("T")
+
+_ATTEMPTS: Final = 10
+"""The number of attempts of a write while others write, and of a read while others write."""
+_RETURNED_MAX: Final = 256 * 1024
+"""The longest list of lost replicas in a registration, for one node has 1 MB at most. More count as all."""
+_SECRET_BYTES: Final = 32
+_HISTORY_KEPT: Final = 1000
+_NO_BROKER: Final = BrokerId(-1)
+
+_log = logging.getLogger("barnabas.registry")
+
+
+class _Plan(NamedTuple):
+    """A write: the state and image that follow, and the operations."""
+
+    change: MetadataChange
+    state: State
+    operations: Sequence[Operation]
+
+
+class _Vanished(Exception):
+    """A node is gone since another one named it."""
+
+
+class ZooKeeperRegistry(Registry):
+    """Each broker process makes its own object, with the same `connect`: `host:2181,host:2181/path`."""
+
+    max_changes_per_write = 500
+    max_leader_changes = 1000
+
+    def __init__(
+        self,
+        connect: str,
+        *,
+        session_timeout_s: float = 18.0,
+        connect_s: float = 18.0,
+        digest: str | None = None,
+        used_directory: str | None = None,
+        is_running: Callable[[str], bool] = is_running,
+    ) -> None:
+        """Connects, and founds the cluster if there is none. `used_directory` is a data directory that belongs to a
+        cluster already. `is_running` says whether the process of a registration may be alive. Raises UsageError if
+        ZooKeeper is not reached, or what is below that path is not the registry of this broker's cluster."""
+        self._connect = connect
+        self._is_running = is_running
+        self._watchers: list[Callable[[], None]] = []
+        self._registered: BrokerImage | None = None
+        """This broker's registration, while it has a session."""
+        self._seen = -1
+        """The version that the last `check` found."""
+        self._history: deque[tuple[int, Touched]] = deque(maxlen=_HISTORY_KEPT)
+        self._session = ZooKeeperSession(
+            connect, timeout_s=session_timeout_s, connect_s=connect_s, on_event=self._hint, digest=digest
+        )
+        try:
+            self._prepare(used_directory)
+            (found,) = self._session.read([znodes.CLUSTER_ID])
+            if found is None:
+                raise RegistryUnavailable(f"the registry's {znodes.CLUSTER_ID} is gone")
+            self._image = MetadataImage(znodes.parse_cluster_id(found.data))
+            self._state = State(0, _NO_BROKER, 0, 0)
+            self._node_version = 0
+            self._refresh()
+        except RegistryUnavailable as error:
+            self._session.close()
+            raise UsageError(f"zookeeper.connect: {connect} cannot be used as the registry: {error}") from None
+        except BaseException:
+            self._session.close()
+            raise
+
+    def _prepare(self, used_directory: str | None) -> None:
+        """Founds the cluster, unless somebody has."""
+        session = self._session
+        state, cluster_id = session.read([znodes.STATE, znodes.CLUSTER_ID], sync=True)
+        if state is not None:
+            return
+        if any(session.children([znodes.TOPICS, znodes.BROKER_IDS])):
+            raise UsageError(
+                f"zookeeper.connect: {self._connect} is the registry of a cluster of Apache Kafka; choose another path"
+            )
+        if used_directory is not None:
+            raise UsageError(
+                f"zookeeper.connect: {self._connect} has no registry, but brokers have used {used_directory}: name the "
+                "one of its cluster"
+            )
+        session.make(znodes.PERSISTENT)
+        founding: list[Operation] = [
+            Create(znodes.SECRET, os.urandom(_SECRET_BYTES), secret=True),
+            Create(znodes.STATE, State(1, _NO_BROKER, 0, 0).encoded()),
+        ]
+        if cluster_id is None:
+            founding.insert(0, Create(znodes.CLUSTER_ID, znodes.encode_cluster_id(new_cluster_id())))
+        try:
+            session.commit(founding)
+        except Conflict:  # another broker was faster
+            if session.read([znodes.STATE], sync=True) == [None]:
+                raise RegistryUnavailable("two brokers founded the cluster at the same time; start again") from None
+
+    # -- what is there ----------------------------------------------------------------------------------------------
+
+    def load(self, previous: MetadataImage | None = None) -> MetadataChange:
+        self._refresh()
+        image = self._image
+        is_same = previous is not None and previous.cluster_id == image.cluster_id
+        base = previous if previous is not None and is_same else MetadataImage(image.cluster_id)
+        if base.version == image.version:
+            return MetadataChange(base)
+        delta = MetadataDelta(base)
+        touched = self._touched_since(base.version)
+        if touched is None:
+            delta.clear()
+            touched = _everything(image)
+        _put(delta, image, touched)
+        return delta.apply(image.version)
+
+    def _touched_since(self, version: int) -> Touched | None:
+        """Returns what was touched after the version of an image that this object has returned."""
+        if not version or not self._history or not self._history[0][0] <= version + 1 <= self._image.version + 1:
+            return None
+        return Touched.together(touched for number, touched in self._history if number > version)
+
+    def _read_state(self, *, sync: bool) -> tuple[State, int]:
+        (node,) = self._session.read([znodes.STATE], sync=sync)
+        if node is None:
+            raise RegistryUnavailable(f"the registry's {znodes.STATE} is gone")
+        return State.of_data(node.data), node.version
+
+    def _refresh(self) -> None:
+        """Reads what others have written."""
+        for _ in range(_ATTEMPTS):
+            state, node_version = self._read_state(sync=True)
+            if state.version == self._image.version:
+                self._node_version = node_version
+                return
+            known = state.touched_since(self._image.version) if self._image.version else None
+            try:
+                change = self._read_changed(known) if known is not None else self._read_all()
+            except _Vanished:
+                continue
+            if self._read_state(sync=False)[0].version == state.version:
+                change.controller_id, change.controller_epoch = state.controller_id, state.controller_epoch
+                if known is None:
+                    self._history.clear()
+                self._history.extend(entry for entry in state.history if entry[0] > self._image.version)
+                self._image = change.apply(state.version).image
+                self._state, self._node_version = state, node_version
+                return
+        raise RegistryUnavailable("the registry changed all the time while it was read")
+
+    def _read_all(self) -> MetadataDelta:
+        parents = [znodes.TOPICS, znodes.TOPIC_CONFIGS, znodes.BROKER_CONFIGS, znodes.REGISTRATIONS]
+        topics, topic_configs, broker_configs, brokers = self._session.children(parents)
+        delta = MetadataDelta(MetadataImage(self._image.cluster_id))
+        self._read(
+            delta,
+            Touched(
+                frozenset(topics),
+                frozenset(topic_configs),
+                frozenset(map(znodes.broker_config_name, broker_configs)),
+                frozenset(BrokerId(int(name)) for name in brokers if name.isdecimal()),
+            ),
+        )
+        return delta
+
+    def _read_changed(self, touched: Touched) -> MetadataDelta:
+        delta = MetadataDelta(self._image)
+        self._read(delta, touched)
+        return delta
+
+    def _read(self, delta: MetadataDelta, touched: Touched) -> None:
+        """Puts what was touched as it is now."""
+        for node_id, node in self._named(touched.brokers, znodes.registration_path):
+            if node is None:
+                delta.remove_broker(node_id)
+            else:
+                delta.put_broker(znodes.parse_registration(node_id, node))
+        markers: dict[str, TopicMarker] = {}
+        for name, data in self._named(touched.topics, znodes.partitions_path):
+            marker = TopicMarker.of_data(name, data or b"")
+            if marker is None:
+                delta.remove_topic(name)
+            else:
+                markers[name] = marker
+        self._read_topics(delta, markers)
+        for name, data in self._named(touched.topic_configs, znodes.topic_config_path):
+            is_there = data is not None and delta.topic(name) is not None
+            config = znodes.parse_config(znodes.topic_config_path(name), data) if is_there and data else {}
+            delta.set_topic_config(name, config)
+        for name, data in self._named(touched.broker_configs, znodes.broker_config_path):
+            config = znodes.parse_config(znodes.broker_config_path(name), data) if data else {}
+            delta.set_broker_config(name, config)
+
+    def _read_topics(self, delta: MetadataDelta, markers: Mapping[str, TopicMarker]) -> None:
+        paths = [
+            znodes.state_path(name, index) for name, marker in markers.items() for index in range(marker.partitions)
+        ]
+        states = zip(paths, self._session.read(paths))
+        for name, marker in markers.items():
+            partitions = []
+            for _ in range(marker.partitions):
+                path, node = next(states)
+                if node is None:
+                    raise _Vanished
+                partitions.append(znodes.parse_partition(path, node.data))
+            delta.put_topic(TopicImage(name, marker.topic_id, tuple(partitions)))
+
+    def _named(self, names: Iterable[T], path: Callable[[T], str]) -> list[tuple[T, bytes | None]]:
+        """Returns the data of the node of each name; None for those that are not there."""
+        listed = list(names)
+        nodes = self._session.read([path(name) for name in listed])
+        return [(name, None if node is None else node.data) for name, node in zip(listed, nodes)]
+
+    def watch(self, callback: Callable[[], None]) -> None:
+        self._watchers.append(callback)
+
+    def _hint(self) -> None:
+        for callback in self._watchers:
+            callback()
+
+    def check(self) -> None:
+        self._resume_session()
+        self._resign()
+        state, _ = self._read_state(sync=True)
+        if state.version != self._seen:
+            self._seen = state.version
+            self._hint()
+
+    def cluster_secret(self) -> bytes:
+        (node,) = self._session.read([znodes.SECRET])
+        if node is None:
+            raise RegistryUnavailable(f"the registry's {znodes.SECRET} is gone")
+        return node.data
+
+    # -- writes -----------------------------------------------------------------------------------------------------
+
+    def _transact(self, plan: Callable[[], _Plan | None]) -> bool:
+        """Commits what is planned upon the present state. Returns False if the plan is None."""
+        for _ in range(_ATTEMPTS):
+            version = self._image.version
+            try:
+                planned = plan()
+                if planned is not None:
+                    self._session.commit([self._set_state(planned), *planned.operations])
+                    self._took_place(planned)
+                    return True
+                self._refresh()
+                if self._image.version == version:
+                    return False
+            except Conflict as conflict:
+                _log.debug("another write came first: %s", conflict)
+                self._refresh()
+        return False
+
+    def _set_state(self, planned: _Plan) -> Operation:
+        return Set(znodes.STATE, planned.state.encoded(), self._node_version)
+
+    def _took_place(self, planned: _Plan) -> None:
+        self._image, self._state = planned.change.image, planned.state
+        self._node_version += 1
+        self._history.append((planned.state.version, Touched(*planned.change[1:])))
+
+    def _planned(
+        self,
+        operations: Sequence[Operation],
+        brokers: Iterable[BrokerImage] = (),
+        *,
+        controller: tuple[BrokerId, int, int] | None = None,
+    ) -> _Plan:
+        """Returns the write that registers brokers as they are given, with these further operations. `controller` is
+        its id, the epoch of its registration and its own epoch."""
+        state, delta = self._state, MetadataDelta(self._image)
+        if controller is not None:
+            state = State(state.version, *controller, state.history)
+        delta.controller_id, delta.controller_epoch = state.controller_id, state.controller_epoch
+        for broker in brokers:
+            delta.put_broker(broker)
+        change = delta.apply(self._image.version + 1)
+        return _Plan(change, state.following(Touched(*change[1:])), [*self._registrations(change), *operations])
+
+    def _registrations(self, change: MetadataChange) -> Iterator[Operation]:
+        """Yields the operations of the registrations that a write changes."""
+        for node_id in sorted(change.brokers):
+            broker, path = change.image.brokers.get(node_id), znodes.registration_path(node_id)
+            if broker is None:
+                yield Delete(path)
+            elif node_id in self._image.brokers:
+                yield Set(path, znodes.encode_registration(broker))
+            else:
+                yield Create(path, znodes.encode_registration(broker))
+
+    # -- sessions ---------------------------------------------------------------------------------------------------
+
+    def next_node_id(self) -> int:
+        """Returns a number from 1 on that no broker has got before."""
+        return self._session.next_number(znodes.BROKER_SEQUENCE)
+
+    def directories(self, node_id: int) -> Mapping[UUID, str]:
+        (node,) = self._session.read([znodes.directories_path(node_id)], sync=True)
+        return {} if node is None else znodes.parse_directories(node_id, node.data)
+
+    def register_broker(self, registration: BrokerRegistration) -> int | None:
+        self._registered = None
+        node_id = BrokerId(registration.node_id)
+        live = znodes.broker_path(node_id)
+        registered: BrokerImage | None = None
+
+        def plan() -> _Plan | None:
+            nonlocal registered
+            held, directories = self._session.read([live, znodes.directories_path(node_id)], sync=True)
+            former = self._image.brokers.get(node_id)
+            recorded = {} if directories is None else znodes.parse_directories(node_id, directories.data)
+            is_another = bool(recorded) and recorded.keys().isdisjoint(registration.directories)
+            if held is not None and is_another and former is not None and self._is_running(former.process):
+                return None
+            before = former.returned if former is not None and former.fenced else ""
+            returned = registration.returned(recorded, before)
+            registered = znodes.registered(
+                registration,
+                self._state.version + 1,
+                fenced=bool(self._image.brokers.keys() - {node_id}),
+                returned=returned if len(returned) < _RETURNED_MAX else Returned(lost=None).text,
+            )
+            data = znodes.encode_directories(registration.directories)
+            path = znodes.directories_path(node_id)
+            operations: list[Operation] = [Create(path, data) if directories is None else Set(path, data)]
+            if held is not None:
+                operations.append(Delete(live, held.version))
+            operations.append(self._live(registered))
+            return self._planned(operations, [registered])
+
+        if not self._transact(plan):
+            return None
+        assert registered is not None
+        self._registered = registered
+        return registered.epoch
+
+    def _live(self, broker: BrokerImage) -> Operation:
+        return Create(znodes.broker_path(broker.node_id), znodes.encode_live_broker(broker, _now_ms()), ephemeral=True)
+
+    def _own_registration(self) -> BrokerImage | None:
+        """Returns this broker's registration as it is in the image; None if the broker has registered again since, as
+        another process."""
+        own = self._registered
+        found = None if own is None else self._image.brokers.get(own.node_id)
+        return found if own is not None and found is not None and found.epoch == own.epoch else None
+
+    def _resume_session(self) -> None:
+        """Makes the node of this broker's session again if ZooKeeper has ended that session."""
+        if self._registered is None:
+            return
+        for _ in range(_ATTEMPTS):
+            node = self._session.watch(znodes.broker_path(self._registered.node_id))
+            if node is not None and node.owner == self._session.id:
+                return
+            self._refresh()
+            own = self._own_registration()
+            if own is None:
+                return
+            former = [] if node is None else [Delete(znodes.broker_path(own.node_id), node.version)]
+            try:
+                self._session.commit([Check(znodes.STATE, self._node_version), *former, self._live(own)])
+            except Conflict:
+                continue
+            _log.info("the session with ZooKeeper had ended: broker %d has a new one", own.node_id)
+
+    def set_peer_endpoint(self, endpoint: Endpoint) -> None:
+        def plan() -> _Plan | None:
+            own = self._own_registration()
+            return None if own is None else self._planned((), [own._replace(peer_endpoint=endpoint)])
+
+        self._transact(plan)
+
+    def announce_brokers(self, node_ids: Iterable[int]) -> None:
+        announced = [BrokerId(node_id) for node_id in node_ids]
+
+        def plan() -> _Plan | None:
+            unknown = [node_id for node_id in announced if node_id not in self._image.brokers]
+            if not unknown:
+                return None
+            return self._planned((), [BrokerImage(node_id, 0, (), fenced=True) for node_id in unknown])
+
+        self._transact(plan)
+
+    def dead_brokers(self) -> list[tuple[BrokerId, int]]:
+        self._refresh()
+        (live,) = self._session.children([znodes.BROKER_IDS])
+        return [
+            (broker.node_id, broker.epoch)
+            for broker in self._image.brokers.values()
+            if not broker.fenced and (str(broker.node_id) not in live or not self._is_running(broker.process))
+        ]
+
+    def has_session(self, node_id: BrokerId, epoch: int) -> bool:
+        self._refresh()
+        broker = self._image.brokers.get(node_id)
+        if broker is None or broker.epoch != epoch or not self._is_running(broker.process):
+            return False
+        return self._session.read([znodes.broker_path(node_id)]) != [None]
+
+    def end_session(self) -> None:
+        if self._registered is None:
+            return
+        live = znodes.broker_path(self._registered.node_id)
+
+        def plan() -> _Plan | None:
+            own = self._own_registration()
+            if own is None:
+                return None
+            held, controller = self._session.read([live, znodes.CONTROLLER])
+            operations: list[Operation] = [] if held is None else [Delete(live, held.version)]
+            if self._state.controller_id != own.node_id:
+                return self._planned(operations, [own._replace(fenced=True, process="")])
+            if controller is not None:
+                operations.append(Delete(znodes.CONTROLLER, controller.version))
+            free = (_NO_BROKER, 0, self._state.controller_epoch)
+            return self._planned(operations, [own._replace(fenced=True, process="")], controller=free)
+
+        try:
+            self._transact(plan)
+        finally:
+            self._registered = None
+
+    # -- controller -------------------------------------------------------------------------------------------------
+
+    def elect_controller(self) -> int | None:
+        if self._registered is None:
+            return None
+        self._resume_session()
+        current: int | None = None
+
+        def plan() -> _Plan | None:
+            nonlocal current
+            own, state = self._own_registration(), self._state
+            if own is None:
+                return None
+            held = self._session.watch(znodes.CONTROLLER)
+            if held is not None:
+                if self._has_role() and held.owner == self._session.id:
+                    current = state.controller_epoch
+                    return None
+                if state.controller_id not in (_NO_BROKER, own.node_id) and self._may_be_alive(state):
+                    return None
+            (kept,) = self._session.read([znodes.CONTROLLER_EPOCH])
+            if kept is None:
+                raise RegistryUnavailable(f"the registry's {znodes.CONTROLLER_EPOCH} is gone")
+            epoch = max(state.controller_epoch, znodes.parse_epoch(kept.data)) + 1
+            operations: list[Operation] = [Set(znodes.CONTROLLER_EPOCH, b"%d" % epoch, kept.version)]
+            if held is not None:
+                operations.append(Delete(znodes.CONTROLLER, held.version))
+            operations.append(
+                Create(znodes.CONTROLLER, znodes.encode_controller(own.node_id, _now_ms()), ephemeral=True)
+            )
+            return self._planned(operations, controller=(own.node_id, own.epoch, epoch))
+
+        self._refresh()
+        if not self._transact(plan):
+            return current
+        self._session.watch(znodes.CONTROLLER)
+        return self._state.controller_epoch
+
+    def _may_be_alive(self, state: State) -> bool:
+        broker = self._image.brokers.get(state.controller_id)
+        return broker is not None and broker.epoch == state.controller_broker_epoch and self._is_running(broker.process)
+
+    def _has_role(self) -> bool:
+        """Returns whether this broker is the controller, as far as the present state tells."""
+        own, state = self._own_registration(), self._state
+        return own is not None and (state.controller_id, state.controller_broker_epoch) == (own.node_id, own.epoch)
+
+    def _resign(self) -> None:
+        """Frees the role of the controller if this broker had it, and its node is gone: ZooKeeper has ended the
+        session, or somebody has deleted the node to have a controller elected. Also if somebody has set another
+        epoch."""
+        if not self._has_role():
+            return
+
+        def plan() -> _Plan | None:
+            state = self._state
+            held = self._session.watch(znodes.CONTROLLER)
+            (kept,) = self._session.read([znodes.CONTROLLER_EPOCH])
+            is_held = held is not None and held.owner == self._session.id
+            is_epoch = kept is not None and znodes.parse_epoch(kept.data) == state.controller_epoch
+            if not self._has_role() or (is_held and is_epoch):
+                return None
+            operations = [Delete(znodes.CONTROLLER, held.version)] if held is not None and is_held else ()
+            return self._planned(operations, controller=(_NO_BROKER, 0, state.controller_epoch))
+
+        if self._transact(plan):
+            _log.warning(
+                "this broker is no longer the controller: its %s is gone, or %s is another",
+                *(znodes.CONTROLLER, znodes.CONTROLLER_EPOCH),
+            )
+
+    def write(
+        self, changes: Sequence[Change], *, controller_epoch: int, leader_changes: Sequence[LeaderChange] = ()
+    ) -> bool:
+        assert len(changes) <= self.max_changes_per_write, len(changes)
+        topics = TopicOperations()
+
+        def plan() -> _Plan | None:
+            nonlocal topics
+            if self._state.controller_epoch != controller_epoch:
+                return None
+            change = apply_changes(self._image, changes)
+            if change is None:
+                return None
+            touched = Touched(*change[1:])
+            paths = uncertain_paths(self._image, change.image, touched)
+            kept, *found = self._session.read([znodes.CONTROLLER_EPOCH, *paths])
+            if kept is None or znodes.parse_epoch(kept.data) != controller_epoch:
+                return None
+            is_mine = Check(znodes.CONTROLLER_EPOCH, kept.version)
+            there = {path for path, node in zip(paths, found) if node is not None}
+            topics = topic_operations(self._image, change.image, touched, there.__contains__)
+            for path in topics.left_over:
+                self._session.delete_below(path)
+            decisive = [*self._registrations(change), *topics.decisive, *self._leader_rows(leader_changes)]
+            if len(batches(topics.prepared + decisive + topics.descriptive)) == 1:
+                decisive = topics.prepared + decisive + topics.descriptive
+                topics.descriptive.clear()
+            else:
+                for part in batches(topics.prepared):
+                    self._session.commit([is_mine, *part])
+            return _Plan(change, self._state.following(touched), [is_mine, *decisive])
+
+        if not self._transact(plan):
+            return False
+        self._complete(topics)
+        return True
+
+    def _complete(self, topics: TopicOperations) -> None:
+        """Does what is left of a write that has taken place."""
+        try:
+            for part in batches(topics.descriptive) if topics.descriptive else ():
+                self._session.commit(part)
+            for topic in topics.removed:
+                try:
+                    for part in batches(removal(topic)):
+                        self._session.commit(part)
+                except Conflict:  # somebody else has written there
+                    self._session.delete_below(znodes.topic_path(topic.name))
+        except (Conflict, RegistryUnavailable) as error:
+            _log.warning("ZooKeeper still has nodes of before: %s", error)
+
+    def _leader_rows(self, rows: Sequence[LeaderChange]) -> Iterator[Operation]:
+        """Yields the operations that add rows to the history of leaders, and remove the oldest ones."""
+        if not rows:
+            return
+        rows = rows[-self.max_leader_changes :]
+        yield Create(znodes.leader_changes_path(self._state.version + 1, len(rows)), znodes.encode_leader_changes(rows))
+        kept = len(rows)
+        for path, count in self._leader_nodes():
+            if kept >= self.max_leader_changes:
+                yield Delete(path)
+            kept += count
+
+    def _leader_nodes(self) -> list[tuple[str, int]]:
+        """Returns the nodes of the history of leaders with their numbers of rows, newest first."""
+        (names,) = self._session.children([znodes.LEADER_CHANGES])
+        return [znodes.parse_leader_changes_name(name) for name in sorted(names, reverse=True)]
+
+    def leader_changes(self, limit: int) -> list[LeaderChange]:
+        self._refresh()
+        limit = min(limit, self.max_leader_changes)
+        paths: list[str] = []
+        total = 0
+        for path, count in self._leader_nodes():
+            if total >= limit:
+                break
+            paths.append(path)
+            total += count
+        rows: list[LeaderChange] = []
+        for path, node in zip(reversed(paths), self._session.read(list(reversed(paths)))):
+            rows += () if node is None else znodes.parse_leader_changes(path, node.data)
+        return rows[-limit:] if limit > 0 else []
+
+    # -- producer ids -----------------------------------------------------------------------------------------------
+
+    def allocate_producer_ids(self, size: int = 1000) -> ProducerIdBlock:
+        node_id = _NO_BROKER if self._registered is None else self._registered.node_id
+        for _ in range(_ATTEMPTS):
+            (node,) = self._session.read([znodes.PRODUCER_IDS])
+            if node is None:
+                raise RegistryUnavailable(f"the registry's {znodes.PRODUCER_IDS} is gone")
+            first = znodes.parse_next_producer_id(node.data)
+            block = znodes.encode_producer_ids(node_id, first, size)
+            with suppress(Conflict):
+                self._session.commit([Set(znodes.PRODUCER_IDS, block, node.version)])
+                return ProducerIdBlock(first, size)
+        raise RegistryUnavailable("other brokers took producer ids all the time")
+
+    def close(self) -> None:
+        with suppress(RegistryUnavailable):
+            self.end_session()
+        self.abandon()
+
+    def abandon(self) -> None:
+        self._watchers.clear()
+        self._session.close()
+
+
+def _everything(image: MetadataImage) -> Touched:
+    return Touched(
+        frozenset(image.topics),
+        frozenset(image.topic_configs),
+        frozenset(image.broker_configs),
+        frozenset(image.brokers),
+    )
+
+
+def _put(delta: MetadataDelta, image: MetadataImage, touched: Touched) -> None:
+    """Puts what was touched as it is in an image."""
+    delta.controller_id, delta.controller_epoch = image.controller_id, image.controller_epoch
+    for node_id in touched.brokers:
+        if node_id in image.brokers:
+            delta.put_broker(image.brokers[node_id])
+        else:
+            delta.remove_broker(node_id)
+    for name in touched.topics:
+        if name in image.topics:
+            delta.put_topic(image.topics[name])
+        else:
+            delta.remove_topic(name)
+    for name in touched.topic_configs:
+        delta.set_topic_config(name, image.topic_config(name))
+    for name in touched.broker_configs:
+        delta.set_broker_config(name, image.broker_config(name))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,95 @@
+"""`barnabas serve --zookeeper`: brokers that find each other there, with clients."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas import Admin, NewTopic, Producer, TopicPartition
+from barnabas.config.broker import BrokerConfig
+from barnabas.errors import UsageError
+from cli.conftest import run_barnabas
+from zookeeper_server import ZooKeeperServer
+
+Serve = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def serve(zookeeper: ZooKeeperServer) -> Iterator[Serve]:
+    connect = zookeeper.new_path()
+    running: list[subprocess.Popen[str]] = []
+
+    def start(directory: Path, *arguments: str) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-m", "barnabas", "serve", "--zookeeper", connect, "--data-dir", str(directory)]
+        environment = {name: text for name, text in os.environ.items() if not name.startswith("BARNABAS_")}
+        process = subprocess.Popen(
+            [*command, "--listen", "127.0.0.1:0", "--set", "broker.session.timeout.ms=3000", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+        )
+        running.append(process)
+        return process
+
+    yield start
+    for each in running:
+        with contextlib.suppress(ProcessLookupError):
+            each.kill()
+        each.communicate()
+
+
+def ready(process: "subprocess.Popen[str]") -> tuple[int, str]:
+    """Returns the node id and the address of a broker."""
+    assert process.stdout is not None
+    words = process.stdout.readline().split()
+    assert words[:2] == ["barnabas", "broker"], words
+    return int(words[2]), words[6]
+
+
+def test_three_brokers_with_ids_from_zookeeper(serve: Serve, tmp_path: Path) -> None:
+    directories = [tmp_path / name for name in "abc"]
+    processes = [serve(directory) for directory in directories]
+    started = [ready(process) for process in processes]
+    by_id = {node_id: (process, directory) for (node_id, _), process, directory in zip(started, processes, directories)}
+    assert sorted(by_id) == [1001, 1002, 1003]
+    servers = ",".join(address for _, address in started)
+    with Admin(bootstrap_servers=servers) as admin, Producer(bootstrap_servers=servers) as producer:
+        assert sorted(admin.describe_cluster().brokers) == [1001, 1002, 1003]
+        admin.create_topics(NewTopic("t", 1, 3, {"min.insync.replicas": "2"}))
+        producer.send("t", b"one").result(timeout=60)
+        victim = admin.describe_cluster().controller_id
+        process, directory = by_id[victim]
+        process.send_signal(signal.SIGKILL)
+        producer.send("t", b"two").result(timeout=60)
+        assert admin.describe_cluster().controller_id != victim
+        assert ready(serve(directory))[0] == victim, "the id of before"
+        assert admin.list_offsets({TopicPartition("t", 0): "latest"})[TopicPartition("t", 0)].offset == 2
+
+
+def test_a_node_id_of_an_unused_broker_is_as_given(serve: Serve, tmp_path: Path) -> None:
+    assert ready(serve(tmp_path, "--node-id", "7"))[0] == 7
+
+
+def test_a_cluster_has_one_registry() -> None:
+    with pytest.raises(UsageError, match="a cluster has one registry; leave one of them out"):
+        BrokerConfig.of({"registry.file": "x", "zookeeper.connect": "localhost:2181"})
+
+
+@pytest.mark.parametrize("text", ["", "a:1,,b:1", "a:1/b//c", "a:1//b"])
+def test_what_is_no_address_is_said(tmp_path: Path, text: str) -> None:
+    done = run_barnabas("serve", "--data-dir", str(tmp_path), "--zookeeper", text)
+    assert done.returncode == 2
+    assert "is not of the form host:2181,host:2181/path" in done.stderr
+
+
+def test_brokers_of_one_supervisor_share_a_file(tmp_path: Path) -> None:
+    done = run_barnabas("serve", "--brokers", "3", "--data-dir", str(tmp_path), "--zookeeper", "localhost:2181")
+    assert done.returncode == 2
+    assert "start each broker by `barnabas serve --zookeeper`" in done.stderr

@@ -1,0 +1,116 @@
+"""The session with ZooKeeper: addresses, transactions, what is deleted below a node."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from threading import Thread
+
+import pytest
+
+from barnabas.errors import UsageError
+from zookeeper_server import ZooKeeperServer
+
+pytest.importorskip("kazoo", reason="the registry over ZooKeeper needs kazoo")
+
+from barnabas.registry.registry import RegistryUnavailable
+from barnabas.registry.zookeeper.session import Check, Conflict, Create, Delete, Set, ZooKeeperSession, parse_connect
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a:2181", ("a:2181", "")),
+        ("a:2181/", ("a:2181", "")),
+        (" a:2181, b:2181/kafka/x ", ("a:2181,b:2181", "/kafka/x")),
+        ("[::1]:2181/x/", ("[::1]:2181", "/x")),
+    ],
+)
+def test_addresses(text: str, expected: tuple[str, str]) -> None:
+    assert parse_connect(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "/x", ",", "a,", "a//x", "a/x//y"])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(UsageError, match="is not of the form host:2181,host:2181/path"):
+        parse_connect(text)
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_RDWR)
+
+
+def _serve_the_second(listener: socket.socket, server: str) -> None:
+    """Never answers the first connection, as ZooKeeper sometimes does while it starts."""
+    host, _, port = server.partition(":")
+    with (
+        suppress(OSError),
+        listener.accept()[0],
+        listener.accept()[0] as client,
+        socket.create_connection((host, int(port))) as real,
+    ):
+        Thread(target=_copy, args=(real, client), daemon=True).start()
+        _copy(client, real)
+
+
+def test_a_server_that_never_answers_is_given_up_soon(zookeeper: ZooKeeperServer) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        Thread(target=_serve_the_second, args=(listener, zookeeper.address), daemon=True).start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        session = ZooKeeperSession(address, timeout_s=9, connect_s=8, on_event=lambda: None)
+        assert session.read(["/zookeeper"]) != [None]
+        session.close()
+
+
+@pytest.fixture
+def session(zookeeper: ZooKeeperServer) -> Iterator[ZooKeeperSession]:
+    session = ZooKeeperSession(zookeeper.new_path(), timeout_s=5, connect_s=10, on_event=lambda: None)
+    yield session
+    session.close()
+
+
+def test_a_transaction_is_all_or_nothing(session: ZooKeeperSession) -> None:
+    session.commit([Create("/a", b"1"), Set("/a", b"2"), Create("/b")])
+    for failing in (Check("/a", 7), Create("/a"), Set("/c", b""), Delete("/c"), Set("/a", b"", 0)):
+        with pytest.raises(Conflict):
+            session.commit([Set("/b", b"x"), failing])
+    session.commit([Create("/a/below")])
+    with pytest.raises(Conflict):
+        session.commit([Delete("/a")])
+    nodes = session.read(["/a", "/b", "/c"], sync=True)
+    assert [node and (node.data, node.version, node.owner) for node in nodes] == [(b"2", 1, 0), (b"", 0, 0), None]
+
+
+def test_an_ephemeral_node_is_of_its_session(session: ZooKeeperSession) -> None:
+    session.commit([Create("/a", ephemeral=True)])
+    (node,) = session.read(["/a"])
+    assert node is not None
+    assert node.owner == session.id != 0
+
+
+def test_what_zookeeper_refuses_for_another_reason_is_no_conflict(session: ZooKeeperSession) -> None:
+    session.commit([Create("/a", ephemeral=True)])
+    with pytest.raises(RegistryUnavailable, match="refuses to write /a/b"):
+        session.commit([Create("/a/b")])
+
+
+def test_all_below_a_node_is_deleted(session: ZooKeeperSession) -> None:
+    session.commit([Create("/a"), Create("/ab"), *(Create(f"/a/{number}") for number in range(600))])
+    session.commit([Create(f"/a/{number}/b") for number in range(600)])
+    session.delete_below("/a")
+    assert session.read(["/a"]) == [None]
+    assert session.read(["/ab"]) != [None]
+
+
+def test_more_reads_than_are_sent_at_once(session: ZooKeeperSession) -> None:
+    session.commit([Create(f"/{number}", b"%d" % number) for number in range(1300)])
+    found = session.read([f"/{number}" for number in range(1301)])
+    assert [node and node.data for node in found] == [*(b"%d" % number for number in range(1300)), None]
+
+
+def test_numbers_are_given_once(session: ZooKeeperSession) -> None:
+    session.make(["/n", "/n"])
+    assert [session.next_number("/n") for _ in range(3)] == [1, 2, 3]

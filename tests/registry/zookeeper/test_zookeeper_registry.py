@@ -1,0 +1,449 @@
+"""The registry in ZooKeeper: the conformance suite against a real server, and what is particular to ZooKeeper."""
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID
+
+import pytest
+
+from barnabas.config.endpoints import Endpoint
+from barnabas.errors import UsageError
+from barnabas.metadata.image import PartitionImage
+from barnabas.registry.registry import (
+    AddPartitions,
+    BrokerRegistration,
+    CreateTopic,
+    DeleteTopic,
+    RegistryUnavailable,
+    SetBrokerConfig,
+    SetFenced,
+)
+from barnabas.types import BrokerId
+from registry import conformance
+from stopwatch import Stopwatch
+from zookeeper_server import ZooKeeperServer, running_server
+
+pytest.importorskip("kazoo", reason="the registry over ZooKeeper needs kazoo")
+
+from kazoo.client import KazooClient
+
+from barnabas.registry.zookeeper.session import Operation
+from barnabas.registry.zookeeper.zookeeper_registry import ZooKeeperRegistry
+
+T = TypeVar("T")
+
+
+class TrackedRegistry(ZooKeeperRegistry):
+    """Knows the process for which it registered last."""
+
+    process = ""
+
+    def register_broker(self, registration: BrokerRegistration) -> int | None:
+        self.process = registration.process
+        return super().register_broker(registration)
+
+
+class ZooKeeperHarness:
+    """Lets sessions end by what the kernel tells of processes."""
+
+    def __init__(self, connect: str) -> None:
+        self.connect = connect
+        self.killed: set[str] = set()
+        self.opened: list[TrackedRegistry] = []
+
+    def open(self) -> TrackedRegistry:
+        registry = TrackedRegistry(self.connect, session_timeout_s=5, is_running=self.is_running)
+        self.opened.append(registry)
+        return registry
+
+    def is_running(self, process: str) -> bool:
+        return process not in {"", *self.killed}
+
+    def kill(self, process: str) -> None:
+        self.killed.add(process)
+
+    def close(self) -> None:
+        for registry in self.opened:
+            registry.abandon()
+
+
+class ExpiringHarness(ZooKeeperHarness):
+    """Lets sessions end in ZooKeeper, which tells nothing of the processes."""
+
+    def is_running(self, process: str) -> bool:
+        return True
+
+    def kill(self, process: str) -> None:
+        for registry in self.opened:
+            if registry.process == process:
+                expire(registry)
+
+
+def client_of(registry: ZooKeeperRegistry) -> KazooClient:
+    return registry._session._client
+
+
+def expire(registry: ZooKeeperRegistry) -> None:
+    """Has ZooKeeper end the session: another connection takes it over and closes it, while its owner is held back."""
+    client, ended = client_of(registry), threading.Event()
+    number, connect = client.client_id, client.handler.create_connection
+    assert number is not None
+
+    def connect_then(*arguments: Any, **options: Any) -> Any:
+        assert ended.wait(30)
+        return connect(*arguments, **options)
+
+    client.handler.create_connection = connect_then
+    try:
+        other = KazooClient(":".join(map(str, client.hosts[0])), client_id=number)
+        other.start()
+        other.stop()
+        other.close()
+    finally:
+        ended.set()
+        client.handler.create_connection = connect
+    deadline = time.monotonic() + 30
+    while client.client_id in (None, number):
+        assert time.monotonic() < deadline, "no other session was begun"
+        time.sleep(0.005)
+
+
+@pytest.fixture(params=[ZooKeeperHarness, ExpiringHarness], ids=["process", "session"])
+def any_harness(request: pytest.FixtureRequest, zookeeper: ZooKeeperServer) -> Iterator[ZooKeeperHarness]:
+    harness = request.param(zookeeper.new_path())
+    yield harness
+    harness.close()
+
+
+@pytest.fixture
+def harness(zookeeper: ZooKeeperServer) -> Iterator[ZooKeeperHarness]:
+    harness = ExpiringHarness(zookeeper.new_path())
+    yield harness
+    harness.close()
+
+
+@pytest.fixture
+def lonely(tmp_path: Path) -> Iterator[ZooKeeperServer]:
+    """A server that a test may kill."""
+    yield from running_server(tmp_path)
+
+
+@pytest.fixture
+def lonely_harness(lonely: ZooKeeperServer) -> Iterator[ZooKeeperHarness]:
+    harness = ExpiringHarness(lonely.new_path())
+    yield harness
+    harness.close()
+
+
+@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
+def test_conforms(check: Callable[[conformance.Harness], None], any_harness: ZooKeeperHarness) -> None:
+    check(any_harness)
+
+
+# -- Kafka's tree -----------------------------------------------------------------------------------------------------
+
+PARTITION = PartitionImage(1, 0, (1, 2), (1,), 0)
+TOPIC = UUID(int=1)
+
+
+def registered(harness: ZooKeeperHarness, node_id: int = 1) -> tuple[TrackedRegistry, int]:
+    registry = harness.open()
+    endpoints = (Endpoint("PLAINTEXT", "PLAINTEXT", "host", 9092), Endpoint("V6", "PLAINTEXT", "::1", 9093))
+    directories = {UUID(int=node_id): "/data"}
+    epoch = registry.register_broker(BrokerRegistration(node_id, directories, endpoints, "r", process=f"p{node_id}"))
+    assert epoch is not None
+    return registry, epoch
+
+
+def controller(harness: ZooKeeperHarness) -> tuple[TrackedRegistry, int]:
+    registry, _ = registered(harness)
+    epoch = registry.elect_controller()
+    assert epoch is not None
+    return registry, epoch
+
+
+def path_in(harness: ZooKeeperHarness, path: str) -> str:
+    return "/" + harness.connect.partition("/")[2] + path
+
+
+def json_of(harness: ZooKeeperHarness, path: str) -> Any:
+    """What other programs find there."""
+    return json.loads(client_of(harness.opened[0]).get(path_in(harness, path))[0])
+
+
+def test_kafkas_tools_find_what_they_read(harness: ZooKeeperHarness) -> None:
+    one, epoch = controller(harness)
+    topic = CreateTopic("t", TOPIC, (PARTITION, PARTITION._replace(leader_epoch=7, adding_replicas=(2,))), {"a": "1"})
+    assert one.write([topic, SetBrokerConfig("", {"b": "2"})], controller_epoch=epoch)
+    broker = json_of(harness, "/brokers/ids/1")
+    assert int(broker.pop("timestamp")) > 0
+    assert broker.pop("epoch") == one.load().image.brokers[BrokerId(1)].epoch
+    assert broker == {
+        "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT", "V6": "PLAINTEXT"},
+        "endpoints": ["PLAINTEXT://host:9092", "V6://[::1]:9093"],
+        "jmx_port": -1,
+        "host": "host",
+        "port": 9092,
+        "rack": "r",
+        "version": 4,
+    }
+    found = json_of(harness, "/controller")
+    assert (found["version"], found["brokerid"]) == (1, 1)
+    assert json_of(harness, "/controller_epoch") == epoch
+    assert json_of(harness, "/cluster/id") == {"version": "1", "id": one.load().image.cluster_id}
+    assert json_of(harness, "/brokers/topics/t") == {
+        "version": 3,
+        "topic_id": "AAAAAAAAAAAAAAAAAAAAAQ",
+        "partitions": {"0": [1, 2], "1": [1, 2]},
+        "adding_replicas": {"1": [2]},
+        "removing_replicas": {},
+    }
+    state = json_of(harness, "/brokers/topics/t/partitions/1/state")
+    kafkas = {"controller_epoch": epoch, "leader": 1, "version": 1, "leader_epoch": 7, "isr": [1]}
+    assert kafkas.items() <= state.items()
+    assert json_of(harness, "/config/topics/t") == {"version": 1, "config": {"a": "1"}}
+    assert json_of(harness, "/config/brokers/<default>") == {"version": 1, "config": {"b": "2"}}
+    one.allocate_producer_ids(10)
+    ids = {"version": 1, "broker": 1, "block_start": "0", "block_end": "9"}
+    assert json_of(harness, "/latest_producer_id_block") == ids
+
+
+def test_a_deleted_topic_leaves_no_nodes(harness: ZooKeeperHarness) -> None:
+    one, epoch = controller(harness)
+    assert one.write([CreateTopic("t", TOPIC, (PARTITION,), {"a": "1"})], controller_epoch=epoch)
+    assert one.write([DeleteTopic("t", TOPIC)], controller_epoch=epoch)
+    for parent in ("/brokers/topics", "/config/topics"):
+        assert client_of(one).get_children(path_in(harness, parent)) == []
+
+
+def test_a_topic_with_nodes_of_others_below_is_deleted_as_well(harness: ZooKeeperHarness) -> None:
+    one, epoch = controller(harness)
+    assert one.write([CreateTopic("t", TOPIC, (PARTITION,), {})], controller_epoch=epoch)
+    client_of(one).create(path_in(harness, "/brokers/topics/t/partitions/0/mine/deep"), b"", makepath=True)
+    assert one.write([DeleteTopic("t", TOPIC)], controller_epoch=epoch)
+    assert client_of(one).get_children(path_in(harness, "/brokers/topics")) == []
+
+
+# -- sizes ------------------------------------------------------------------------------------------------------------
+
+
+def test_more_partitions_than_one_transaction_holds(harness: ZooKeeperHarness) -> None:
+    one, epoch = controller(harness)
+    before = one.load().image
+    many = tuple(PARTITION._replace(leader_epoch=number) for number in range(4000))
+    assert one.write([CreateTopic("t", TOPIC, many, {})], controller_epoch=epoch)
+    assert one.write([AddPartitions("t", TOPIC, 4000, many)], controller_epoch=epoch)
+    for image in (one.load(before).image, harness.open().load().image):
+        assert image.topics["t"].partitions == many + many
+    assert one.write([DeleteTopic("t", TOPIC)], controller_epoch=epoch)
+    assert client_of(one).get_children(path_in(harness, "/brokers/topics")) == []
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_a_write_that_was_interrupted_is_not_seen_and_can_be_repeated(harness: ZooKeeperHarness, grows: bool) -> None:
+    one, epoch = controller(harness)
+    if grows:
+        assert one.write([CreateTopic("t", TOPIC, (PARTITION,), {})], controller_epoch=epoch)
+    many = tuple(PARTITION._replace(leader_epoch=number) for number in range(4000))
+    change = AddPartitions("t", TOPIC, 1, many) if grows else CreateTopic("t", TOPIC, many, {})
+    before = one.load().image
+    session = one._session
+    commits: list[object] = []
+
+    def commit_once(operations: Sequence[Operation]) -> None:
+        if commits:
+            raise RegistryUnavailable("the connection is lost")
+        commits.append(operations)
+        type(session).commit(session, operations)
+
+    session.commit = commit_once  # type: ignore[method-assign]
+    with pytest.raises(RegistryUnavailable):
+        one.write([change], controller_epoch=epoch)
+    del session.commit  # type: ignore[method-assign]
+    two, _ = registered(harness, 2)
+    assert one.load(before).image.topics == before.topics == two.load().image.topics
+    assert one.write([change], controller_epoch=epoch)
+    assert two.load().image.topics["t"].partitions == ((PARTITION, *many) if grows else many)
+
+
+def test_what_was_touched_long_ago_is_read_whole(harness: ZooKeeperHarness) -> None:
+    one, epoch = controller(harness)
+    two = harness.open()
+    before = two.load().image
+    names = [f"{number:03}-{'x' * 200}" for number in range(100)]
+    changes = [CreateTopic(name, UUID(int=number), (PARTITION,), {}) for number, name in enumerate(names)]
+    assert one.write(changes, controller_epoch=epoch)
+    assert one.write([SetBrokerConfig("", {"a": "1"})], controller_epoch=epoch)
+    change = two.load(before)
+    assert change.image.topics.keys() == set(names) == change.topics
+    assert change.image.broker_config("") == {"a": "1"}
+    assert one.load(before) == change or one.load(before).image.topics == change.image.topics
+
+
+# -- sessions ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_session_that_zookeeper_has_ended_is_made_again(harness: ZooKeeperHarness) -> None:
+    one, epoch = controller(harness)
+    two, broker_epoch = registered(harness, 2)
+    assert one.write([SetFenced(BrokerId(2), broker_epoch, False)], controller_epoch=epoch)
+    expire(two)
+    assert one.dead_brokers() == [(2, broker_epoch)]
+    assert not one.has_session(BrokerId(2), broker_epoch)
+    two.check()
+    assert one.dead_brokers() == []
+    assert one.has_session(BrokerId(2), broker_epoch)
+    assert two.elect_controller() is None
+
+
+def test_a_broker_that_has_a_new_life_elsewhere_gets_no_session_again(harness: ZooKeeperHarness) -> None:
+    one, _ = registered(harness)
+    expire(one)
+    two, epoch = registered(harness)
+    one.check()
+    assert one.elect_controller() is None
+    assert two.has_session(BrokerId(1), epoch)
+    two.close()
+    one.check()
+    assert not harness.open().has_session(BrokerId(1), epoch)
+
+
+def test_the_role_ends_with_the_session(harness: ZooKeeperHarness) -> None:
+    one, epoch = controller(harness)
+    two, _ = registered(harness, 2)
+    assert two.elect_controller() is None
+    hinted = threading.Event()
+    two.watch(hinted.set)
+    expire(one)
+    assert hinted.wait(30), "the others hear of it"
+    assert two.elect_controller() == epoch + 1
+    one.check()
+    assert one.load().image.controller_id == 2
+    assert not one.write([SetBrokerConfig("", {"a": "1"})], controller_epoch=epoch)
+
+
+@pytest.mark.parametrize("elects", ["the same", "another"])
+def test_who_deletes_the_controller_has_one_elected(harness: ZooKeeperHarness, elects: str) -> None:
+    one, epoch = controller(harness)
+    two, _ = registered(harness, 2)
+    hinted = threading.Event()
+    one.watch(hinted.set)
+    client_of(one).delete(path_in(harness, "/controller"))
+    assert hinted.wait(30)
+    one.check()
+    assert one.load().image.controller_id == -1
+    assert (one if elects == "the same" else two).elect_controller() == epoch + 1
+
+
+def test_another_epoch_ends_the_role(harness: ZooKeeperHarness) -> None:
+    one, epoch = controller(harness)
+    client_of(one).set(path_in(harness, "/controller_epoch"), b"%d" % (epoch + 5))
+    assert not one.write([SetBrokerConfig("", {"a": "1"})], controller_epoch=epoch)
+    one.check()
+    assert one.load().image.controller_id == -1
+    assert one.elect_controller() == epoch + 6
+
+
+# -- start ------------------------------------------------------------------------------------------------------------
+
+
+def test_brokers_that_start_at_once_found_one_cluster(zookeeper: ZooKeeperServer) -> None:
+    connect = zookeeper.new_path()
+    with ThreadPoolExecutor(5) as threads:
+        opened = list(threads.map(lambda _: ZooKeeperRegistry(connect), range(5)))
+    assert len({registry.load().image.cluster_id for registry in opened}) == 1
+    assert len({registry.cluster_secret() for registry in opened}) == 1
+    assert sorted(registry.next_node_id() for registry in opened) == [1, 2, 3, 4, 5]
+    for registry in opened:
+        registry.close()
+
+
+def test_a_used_broker_founds_no_cluster(zookeeper: ZooKeeperServer) -> None:
+    connect = zookeeper.new_path()
+    with pytest.raises(UsageError, match="brokers have used /data: name the one of its cluster"):
+        ZooKeeperRegistry(connect, used_directory="/data")
+    ZooKeeperRegistry(connect).close()
+    ZooKeeperRegistry(connect, used_directory="/data").close()
+
+
+def test_the_tree_of_a_cluster_of_kafka_is_left_alone(harness: ZooKeeperHarness, zookeeper: ZooKeeperServer) -> None:
+    connect = zookeeper.new_path()
+    client = client_of(harness.open())
+    client.create(f"/{connect.partition('/')[2]}/brokers/topics/theirs", b"{}", makepath=True)
+    with pytest.raises(UsageError, match="of a cluster of Apache Kafka; choose another path"):
+        ZooKeeperRegistry(connect)
+
+
+def test_zookeeper_is_not_there() -> None:
+    with pytest.raises(UsageError, match=r"127\.0\.0\.1:1 does not answer within 0\.2 s; start ZooKeeper"):
+        ZooKeeperRegistry("127.0.0.1:1/x", connect_s=0.2)
+
+
+@pytest.mark.parametrize("path", ["/barnabas/state", "/barnabas/brokers/1", "/brokers/topics/t/partitions/0/state"])
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"version": 1}', b'{"format": 2}'])
+def test_what_somebody_else_has_spoiled_is_said(harness: ZooKeeperHarness, path: str, data: bytes) -> None:
+    one, epoch = controller(harness)
+    assert one.write([CreateTopic("t", TOPIC, (PARTITION,), {})], controller_epoch=epoch)
+    client_of(one).set(path_in(harness, path), data)
+    with pytest.raises(UsageError, match=re.escape(f"the registry's {path} cannot be read")):
+        harness.open()
+
+
+# -- without ZooKeeper ------------------------------------------------------------------------------------------------
+
+
+def answered(call: Callable[[], T]) -> T:
+    """What ZooKeeper answers at last: on a slow machine the connection may have ended."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return call()
+        except RegistryUnavailable:
+            assert time.monotonic() < deadline
+
+
+def test_a_lost_answer_is_no_refusal(
+    lonely: ZooKeeperServer, lonely_harness: ZooKeeperHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, epoch = controller(lonely_harness)
+    before = one.load().image
+    monkeypatch.setattr("barnabas.registry.zookeeper.session.ANSWER_MAX_S", 0.3)
+    lonely.pause()
+    with pytest.raises(RegistryUnavailable):
+        one.write([SetBrokerConfig("", {"a": "1"})], controller_epoch=epoch)
+    with pytest.raises(RegistryUnavailable):
+        one.elect_controller()
+    lonely.resume()
+    monkeypatch.undo()
+    image = answered(lambda: one.load(before)).image
+    assert image.broker_config("") in ({}, {"a": "1"}), "nobody knows"
+    assert answered(lambda: one.write([SetBrokerConfig("", {"a": "2"})], controller_epoch=epoch))
+    assert one.load().image.broker_config("") == {"a": "2"}
+
+
+def test_zookeeper_is_killed_and_comes_back(lonely: ZooKeeperServer, lonely_harness: ZooKeeperHarness) -> None:
+    one, epoch = controller(lonely_harness)
+    back = threading.Event()
+    one.watch(back.set)
+    lonely.kill()
+    for call in (one.load, one.check, one.elect_controller, one.dead_brokers, one.allocate_producer_ids):
+        with pytest.raises(RegistryUnavailable):
+            call()
+    lonely.start()
+    assert back.wait(60), "the connection is back, and the registry may have changed"
+    assert one.elect_controller() == epoch, "the session has gone on"
+    assert one.write([SetBrokerConfig("", {"a": "1"})], controller_epoch=epoch)
+    assert one.load().image.broker_config("") == {"a": "1"}
+
+
+def test_it_closes_without_zookeeper(lonely: ZooKeeperServer, stopwatch: Stopwatch) -> None:
+    registry = ZooKeeperRegistry(lonely.new_path())
+    lonely.kill()
+    registry.close()
+    assert stopwatch() < 10
