@@ -230,6 +230,18 @@ def test_a_topic_with_nodes_of_others_below_is_deleted_as_well(harness: ZooKeepe
     assert client_of(one).get_children(path_in(harness, "/brokers/topics")) == []
 
 
+def test_a_topic_that_kafkas_tools_have_begun_can_be_created(harness: ZooKeeperHarness) -> None:
+    one, epoch = controller(harness)
+    client = client_of(one)
+    client.create(path_in(harness, "/config/topics/t"), b'{"version":1,"config":{"b":"2"}}')
+    client.create(path_in(harness, "/brokers/topics/t"), b'{"version":2,"partitions":{"0":[1]}}')
+    assert one.load().image.topics == {}
+    assert one.write([CreateTopic("t", TOPIC, (PARTITION,), {"a": "1"})], controller_epoch=epoch)
+    image = harness.open().load().image
+    assert image.topics["t"].partitions == (PARTITION,)
+    assert image.topic_config("t") == {"a": "1"}
+
+
 # -- sizes ------------------------------------------------------------------------------------------------------------
 
 
