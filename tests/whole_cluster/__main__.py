@@ -5,7 +5,7 @@ import sys
 import time
 import traceback
 
-from whole_cluster.simulation import simulate
+from whole_cluster.simulation import DEFAULT, DURABLE, simulate
 
 PROGRESS_S = 30.0
 
@@ -14,15 +14,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m whole_cluster", description=__doc__)
     parser.add_argument("--seeds", type=int, default=300, help="the number of simulations")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--durable", action="store_true", help="durability=fsync, and power losses of all brokers")
     parser.add_argument("--digests", action="store_true", help="print the hash of each trace")
     parser.add_argument("--trace", action="store_true", help="print the whole trace of each simulation")
     arguments = parser.parse_args()
+    options = DURABLE if arguments.durable else DEFAULT
     clock = time.perf_counter  # the simulation has its own time
     began = told = clock()
     failed: list[int] = []
     for number, seed in enumerate(range(arguments.first, arguments.first + arguments.seeds), 1):
         try:
-            outcome = simulate(seed, tell=print if arguments.trace else None)
+            outcome = simulate(seed, options, print if arguments.trace else None)
         except Exception as error:
             failed.append(seed)
             print(f"seed {seed} fails: {error!r}", flush=True)

@@ -17,6 +17,7 @@ from unittest import mock
 
 from barnabas.broker import controller_thread
 from barnabas.connection.drivers import aio
+from barnabas.log import log_manager
 from barnabas.network import acceptor, connection
 from barnabas.registry import processes
 from whole_cluster.network import FileSending, Network, SimulatedSockets
@@ -91,6 +92,7 @@ def surroundings(world: World, network: Network, directory: Path, level: int) ->
             (acceptor, "socket", SimulatedSockets(network)),
             (aio, "socket", SimulatedSockets(network)),
             (connection, "os", FileSending(network)),
+            (log_manager, "read_boot_id", lambda: world.host.boot if world.host is not None else ""),
             (processes, "_own", lambda: own),
             (processes, "_serials", count(1)),
             (processes, "_running", {}),

@@ -1,20 +1,21 @@
 """The brokers of a simulated cluster: real ones, each on a host of its own, with a data directory and one registry."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from barnabas.broker.server import Broker
 from barnabas.config.broker import BrokerConfig
-from barnabas.errors import KafkaStorageError
-from barnabas.log.directories.disk import Disk
+from barnabas.errors import KafkaStorageError, UsageError
+from whole_cluster.disk import SimulatedDisk
 from whole_cluster.network import HostLoop, Network
 from whole_cluster.world import Host, World, running
 
-__all__ = ["Machine", "UnsyncedDisk"]
+__all__ = ["Machine"]
 
+AGAIN_S: Final = 1.0
 FIRST_PORT: Final = 9_000
 SETTINGS: Final[Mapping[str, object]] = {
     "auto.create.topics.enable": "false",
@@ -36,26 +37,31 @@ SETTINGS: Final[Mapping[str, object]] = {
 }
 
 
-class UnsyncedDisk(Disk):
-    """A disk whose syncs cost no time."""
-
-    @staticmethod
-    def fdatasync(fd: int) -> None: ...
-
-
 class Machine:
     """One broker with its data, through all its processes."""
 
-    def __init__(self, world: World, network: Network, node_id: int, directory: Path, skew_s: float) -> None:
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        node_id: int,
+        directory: Path,
+        skew_s: float,
+        settings: Mapping[str, object],
+    ) -> None:
+        self._settings = settings
         self.node_id = node_id
         self.name = f"b{node_id}"
         self.host: Host | None = None
         self.broker: Broker | None = None
         """None while its process is down."""
         self.is_stopping = False
-        self.is_wiped = False
-        """Whether its data are lost and it has not started since."""
+        self.has_lost_records = False
+        """Whether it has lost data, records that may have been committed among them, and has not started since."""
+        self.on_loss: Callable[[int], None] = lambda node_id: None
         self._starts_again = False
+        self._disk = SimulatedDisk()
+        self._boots = 1
         self._world = world
         self._network = network
         self._directory = directory / self.name
@@ -73,6 +79,7 @@ class Machine:
             return
         settings = {
             **SETTINGS,
+            **self._settings,
             "node.id": self.node_id,
             "listeners": f"PLAINTEXT://{self.address}",
             "log.dirs": str(self._directory),
@@ -80,11 +87,18 @@ class Machine:
         }
         self._world.note(f"start {self.name}")
         host = self.host = Host(self._world, self.name, partial(HostLoop, network=self._network), self._skew_s)
+        host.boot = f"boot {self._boots}"
         with running(host):
-            broker = Broker(BrokerConfig.of(settings), host.loop, clock=host, disk=UnsyncedDisk())
-            broker.start()
+            broker = Broker(BrokerConfig.of(settings), host.loop, clock=host, disk=self._disk)
+            try:
+                broker.start()
+            except UsageError as error:  # no other broker that runs has all that is lost here
+                self._world.note(f"{self.name} cannot start: {error}")
+                host.die()
+                self._world.after(AGAIN_S, self.start)
+                return
         self.broker = broker
-        self.is_wiped = False
+        self.has_lost_records = False
 
     def kill(self) -> None:
         """Ends the process as SIGKILL does. The page cache stays."""
@@ -129,5 +143,17 @@ class Machine:
     def wipe(self) -> None:
         """Loses the data of a broker that is down."""
         self._world.note(f"wipe {self.name}")
-        self.is_wiped = True
         shutil.rmtree(self._directory)
+        self._lose_records()
+
+    def lose_power(self) -> None:
+        """Loses what a broker that is down has not synced."""
+        self._boots += 1
+        lost = self._disk.lose_power(self._directory, self._world.random)
+        self._world.note(f"{self.name} loses {lost} bytes with its power")
+        if self._settings.get("durability") != "fsync" and lost > 0:
+            self._lose_records()
+
+    def _lose_records(self) -> None:
+        self.has_lost_records = True
+        self.on_loss(self.node_id)

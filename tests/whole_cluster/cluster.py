@@ -5,7 +5,7 @@ import gc
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -20,18 +20,20 @@ __all__ = ["NODE_IDS", "Cluster", "simulated_cluster"]
 
 NODE_IDS: Final = (1, 2, 3)
 SKEW_S: Final = 30.0
+NO_SETTINGS: Final[Mapping[str, object]] = {}
 _MEMORY: Final = "/dev/shm"
 
 
 class Cluster:
-    def __init__(self, world: World, network: Network, directory: Path) -> None:
+    def __init__(self, world: World, network: Network, directory: Path, settings: Mapping[str, object]) -> None:
         self.world = world
         self.network = network
+        self.keeps_synced_records = settings.get("durability") == "fsync"
+        """Whether records are committed only when they are on the disks."""
         self.machines = {
-            node_id: Machine(world, network, node_id, directory, world.random.uniform(-SKEW_S, SKEW_S))
+            node_id: Machine(world, network, node_id, directory, world.random.uniform(-SKEW_S, SKEW_S), settings)
             for node_id in NODE_IDS
         }
-        self.clients = 0
 
     @property
     def bootstrap_servers(self) -> str:
@@ -77,14 +79,17 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def simulated_cluster(seed: int, tell: Callable[[str], object] | None = None) -> Iterator[Cluster]:
+def simulated_cluster(
+    seed: int, settings: Mapping[str, object] = NO_SETTINGS, tell: Callable[[str], object] | None = None
+) -> Iterator[Cluster]:
     """The context of a cluster that is ready to start. An error tells the seed and the last events. `tell` is called
     with each line of the trace."""
+    gc.collect()  # what the simulation before has left
     world = World(seed, tell)
     network = Network(world)
     directory = Path(tempfile.mkdtemp(prefix="barnabas-simulation-", dir=_MEMORY if Path(_MEMORY).is_dir() else None))
     with surroundings(world, network, directory, logging.WARNING):
-        cluster = Cluster(world, network, directory)
+        cluster = Cluster(world, network, directory, settings)
         try:
             yield cluster
         except Exception as error:
@@ -95,4 +100,3 @@ def simulated_cluster(seed: int, tell: Callable[[str], object] | None = None) ->
                 machine.kill()
             world.end()
             shutil.rmtree(directory, ignore_errors=True)
-    gc.collect()

@@ -1,7 +1,7 @@
 """The faults of a simulated cluster, drawn by its random numbers."""
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from whole_cluster.brokers import Machine
@@ -13,28 +13,48 @@ DOWN_S: Final = 1.5
 PAUSED_S: Final = 3.0
 CUT_S: Final = 3.0
 SLOW_S: Final = 2.0
+WEIGHTS: Final[Mapping[str, int]] = {
+    "kill": 3,
+    "restart": 2,
+    "stop": 2,
+    "wipe": 2,
+    "pause": 2,
+    "cut one way": 2,
+    "cut": 2,
+    "isolate": 2,
+    "power": 2,
+    "blackout": 0,
+    "slow link": 1,
+    "slow broker": 1,
+    "kill two": 1,
+}
 
 
 class Faults:
     """Injects faults for a while. At most one broker is down at a time, most of the time."""
 
-    def __init__(self, cluster: Cluster, mean_interval_s: float) -> None:
+    def __init__(self, cluster: Cluster, mean_interval_s: float, weights: Mapping[str, int]) -> None:
+        """`weights` replaces the usual weights of some kinds of faults."""
         self._cluster = cluster
         self._world = cluster.world
         self._interval_s = mean_interval_s
         self._is_over = False
-        self._kinds: list[tuple[int, Callable[[], None]]] = [
-            (4, self._kill),
-            (2, self._stop),
-            (2, self._wipe),
-            (2, self._pause),
-            (2, self._cut_one_way),
-            (2, self._cut_both_ways),
-            (2, self._isolate),
-            (1, self._slow_link),
-            (1, self._slow_broker),
-            (1, self._kill_two),
-        ]
+        self._weights = {**WEIGHTS, **weights}
+        self._kinds: dict[str, Callable[[], None]] = {
+            "kill": self._kill,
+            "restart": self._restart_at_once,
+            "stop": self._stop,
+            "wipe": self._wipe,
+            "pause": self._pause,
+            "cut one way": self._cut_one_way,
+            "cut": self._cut_both_ways,
+            "isolate": self._isolate,
+            "power": self._lose_power,
+            "blackout": self._black_out,
+            "slow link": self._slow_link,
+            "slow broker": self._slow_broker,
+            "kill two": self._kill_two,
+        }
 
     def begin(self) -> None:
         self._plan()
@@ -45,8 +65,8 @@ class Faults:
     def _next(self) -> None:
         if self._is_over:
             return
-        weights = [weight for weight, _ in self._kinds]
-        self._world.random.choices(self._kinds, weights)[0][1]()
+        kind = self._world.random.choices(list(self._weights), list(self._weights.values()))[0]
+        self._kinds[kind]()
         self._plan()
 
     def heal(self) -> None:
@@ -78,7 +98,7 @@ class Faults:
             rows = db.execute("SELECT isr FROM partitions").fetchall()
         db.close()
         others = {str(each.node_id) for each in self._cluster.machines.values()} - {str(machine.node_id)}
-        others -= {str(each.node_id) for each in self._cluster.machines.values() if each.is_wiped}
+        others -= {str(each.node_id) for each in self._cluster.machines.values() if each.has_lost_records}
         return all(others & set(row[0].split(",")) for row in rows)
 
     # --- faults -----------------------------------------------------------------------------------------------------
@@ -88,6 +108,12 @@ class Faults:
         if machine.broker is not None:
             machine.kill()
             self._later(DOWN_S, machine.start)
+
+    def _restart_at_once(self) -> None:
+        machine = self._some()
+        if machine.broker is not None:
+            machine.kill()
+            self._world.after(self._world.random.choice((0.0, 0.0002, 0.01)), machine.start)
 
     def _kill_two(self) -> None:
         self._kill()
@@ -105,6 +131,23 @@ class Faults:
             machine.kill()
             if self._is_safe_to_lose(machine):
                 machine.wipe()
+            self._later(DOWN_S, machine.start)
+
+    def _lose_power(self) -> None:
+        machine = self._some()
+        if machine.broker is not None:
+            machine.kill()
+            if self._cluster.keeps_synced_records or self._is_safe_to_lose(machine):
+                machine.lose_power()
+            self._later(DOWN_S, machine.start)
+
+    def _black_out(self) -> None:
+        """All brokers lose their power at once. Only records that are synced survive that."""
+        running = [machine for machine in self._cluster.machines.values() if machine.broker is not None]
+        for machine in running:
+            machine.kill()
+        for machine in running:
+            machine.lose_power()
             self._later(DOWN_S, machine.start)
 
     def _pause(self) -> None:

@@ -73,6 +73,12 @@ class Invariants:
         self.image: MetadataImage = EMPTY_IMAGE
         """The newest metadata that a broker has."""
 
+        for machine in self._machines.values():
+            machine.on_loss = self._note_loss
+
+    def _note_loss(self, node_id: int) -> None:
+        self._lost.update(key for key in self._copies if key[1] == node_id)
+
     # --- after each step --------------------------------------------------------------------------------------------
 
     def after_step(self, host: Host) -> None:
@@ -166,9 +172,7 @@ class Invariants:
         for member in NODE_IDS:
             copy = self._copies.get((tp, member))
             end = 0 if copy is None else copy.end
-            if self._cluster.machines[member].is_wiped:
-                self._lost.add((tp, member))
-            elif member not in members or end >= high_watermark:
+            if not self._cluster.machines[member].has_lost_records and (member not in members or end >= high_watermark):
                 self._lost.discard((tp, member))
             if member in members and end < high_watermark and (tp, member) not in self._lost:
                 raise SimulationError(
@@ -210,6 +214,14 @@ class Invariants:
             ends.setdefault(each.topic_partition, set()).update((each.log.log_end_offset, each.log.high_watermark))
         return all(len(found) == 1 for found in ends.values())
 
+    def all_ended(self) -> bool:
+        """Whether no transaction is open."""
+        return all(
+            each.log.last_stable_offset == each.log.high_watermark
+            for broker in self._cluster.brokers.values()
+            for each in broker.replica_manager.all()
+        )
+
     def check_copies(self, node_ids: Iterable[int]) -> None:
         """Compares the logs as they are on the disks."""
         brokers = self._cluster.brokers
@@ -229,5 +241,3 @@ class Invariants:
             for partition in broker.replica_manager.all():
                 if any(isinstance(each, DelayedOperation) for each in partition.watchers):
                     raise SimulationError(f"{partition.topic_partition}: a request to broker {node_id} waits for ever")
-                if partition.is_leader and partition.log.last_stable_offset < partition.log.high_watermark:
-                    raise SimulationError(f"{partition.topic_partition}: a transaction never ends")

@@ -1,7 +1,7 @@
 """One simulation: a cluster with clients, faults for a while, then healing, and what must hold all the time."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import barnabas.aio
@@ -11,7 +11,7 @@ from whole_cluster.cluster import NODE_IDS, Cluster, simulated_cluster
 from whole_cluster.faults import Faults
 from whole_cluster.invariants import Invariants
 
-__all__ = ["Options", "Outcome", "simulate"]
+__all__ = ["DEFAULT", "DURABLE", "Options", "Outcome", "simulate"]
 
 ORDERS: Final = "orders"
 LEDGER: Final = "ledger"
@@ -19,15 +19,21 @@ LEDGER: Final = "ledger"
 
 @dataclass(frozen=True)
 class Options:
-    seconds: float = 8.0
+    seconds: float = 6.0
     """The virtual time of the faults."""
-    fault_interval_s: float = 1.0
+    fault_interval_s: float = 0.6
     writers: int = 2
     members: int = 2
     transactions: int = 1
+    faults: Mapping[str, int] = field(default_factory=dict)
+    """Other weights of some kinds of faults."""
+    settings: Mapping[str, object] = field(default_factory=dict)
+    """Settings of the brokers beside the usual ones."""
 
 
 DEFAULT: Final = Options()
+DURABLE: Final = Options(settings={"durability": "fsync"}, faults={"blackout": 3, "power": 4})
+"""Records are acknowledged when they are on the disks, so the power of all brokers may fail."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,7 @@ class Outcome:
 def simulate(seed: int, options: Options = DEFAULT, tell: Callable[[str], object] | None = None) -> Outcome:
     """Runs one simulation. Raises SimulationError for what must not be. `tell` is called with each line of the
     trace."""
-    with simulated_cluster(seed, tell) as cluster:
+    with simulated_cluster(seed, options.settings, tell) as cluster:
         return _Simulation(cluster, options).run()
 
 
@@ -64,7 +70,7 @@ class _Simulation:
         members = [GroupMember(cluster, self.invariants, f"m{i}", ORDERS, group) for i in range(options.members)]
         transactions = [Transactions(cluster, self.invariants, f"t{i}", LEDGER) for i in range(options.transactions)]
         clients = [*writers, *members, *transactions]
-        faults = Faults(cluster, options.fault_interval_s)
+        faults = Faults(cluster, options.fault_interval_s, options.faults)
         faults.begin()
         world.pass_time(options.seconds)
         faults.heal()
@@ -74,7 +80,7 @@ class _Simulation:
             client.is_stopping = True
         cluster.wait("the clients end", lambda: all(client.has_ended for client in clients), 120.0)
         cluster.wait("all replicas are in sync", self.invariants.all_in_sync)
-        world.pass_time(12.0)  # transactions that nobody has ended time out
+        cluster.wait("all transactions have ended", self.invariants.all_ended)
         cluster.wait("all replicas are in sync again", self.invariants.all_in_sync)
         self.invariants.check_copies(NODE_IDS)
         self.invariants.check_ended()

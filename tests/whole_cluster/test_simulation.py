@@ -8,7 +8,7 @@ import pytest
 
 from whole_cluster.simulation import simulate
 
-SEEDS = 100
+SEEDS = 200
 GROUPS = 10
 
 

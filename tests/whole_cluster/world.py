@@ -169,6 +169,8 @@ class Host:
         self.skew_s = skew_s
         """How much its clocks are ahead."""
         self.alive = True
+        self.boot = ""
+        """The id of this run of its machine."""
         self.slowness = 1.0
         self.in_turn = False
         self._paused = False

@@ -329,6 +329,25 @@ def test_a_response_about_an_earlier_fetch_is_ignored(with_rig: Run) -> None:
     with_rig(main)
 
 
+def test_offsets_that_came_for_an_earlier_fetch_are_asked_for_again(with_rig: Run) -> None:
+    """Otherwise the follower's high watermark would stay behind until the next record."""
+
+    async def main(rig: Rig) -> None:
+        await rig.next()
+        rig.answer(some(0, batch_at(0), 1), some(1))
+        await rig.next()
+        rig.elect(rig.partitions[0], 1)
+        assert named(await rig.next(2)) == [(0, 1)]
+        rig.answer(some(0, b"", high_watermark=1))
+        assert named(await rig.next(2)) == [(0, 1)]
+        rig.answer()
+        rig.answer(some(0, b"", high_watermark=1))
+        assert named(await rig.next()) == []
+        assert rig.partitions[0].log.high_watermark == 1
+
+    with_rig(main)
+
+
 def test_at_most_two_requests_are_in_flight(with_rig: Run) -> None:
     async def main(rig: Rig) -> None:
         await rig.next()

@@ -136,6 +136,8 @@ class FollowerFetchSession:
             if known is None:
                 known = self._partitions[key] = FollowerPartition(topic_id, number, fetch, max_bytes)
             else:
+                if fetch == known.fetch:  # the follower could not use the last answer
+                    known.high_watermark = known.log_start_offset = _UNKNOWN
                 known.fetch, known.max_bytes, known.is_answered = fetch, max_bytes, False
             self.changed[known] = None  # behind those that were not served last time
 

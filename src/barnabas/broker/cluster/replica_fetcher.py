@@ -434,11 +434,15 @@ class ReplicaFetcher:
             for data in partitions:
                 assert isinstance(topic_id, bytes)
                 state = self._named.get((topic_id, data.partition))
-                if state is None or state.number > request.number:
-                    continue  # the partition's fetch is another one meanwhile
+                if state is None:
+                    continue
+                has_offsets_alone = not data.records and not data.error_code and data.diverging_epoch is None
                 self._changed[state] = None
-                if data.records is not None or data.error_code or data.diverging_epoch is not None:
-                    state.is_answered = True
+                if state.number > request.number:  # the partition's fetch is another one meanwhile
+                    # The leader takes the offsets for known, and sends them again only if it is asked again.
+                    state.is_answered |= has_offsets_alone
+                    continue
+                state.is_answered |= not has_offsets_alone
                 try:
                     for _ in self._apply_data(state, data):
                         yield

@@ -193,6 +193,16 @@ def test_the_offset_of_a_follower_moves_the_high_watermark(follower: Follower) -
     assert not partitions(follower.ask(fetch(session_id=session_id, epoch=2, wait_ms=0))), "it is told once"
 
 
+def test_offsets_are_told_again_to_a_follower_that_names_the_same_fetch_again(follower: Follower) -> None:
+    t = follower.create("t")
+    follower.cluster.append(1, "t", b"a", b"b")
+    session_id = follower.begin((t, 0, 0))
+    for epoch in (1, 2):
+        request = fetch((t, 0, 2), session_id=session_id, epoch=epoch, last_fetched_epoch=EPOCH, wait_ms=0)
+        ((_, data),) = partitions(follower.ask(request))
+        assert data.high_watermark == 2
+
+
 def test_a_high_watermark_goes_along_with_the_next_response(follower: Follower) -> None:
     t = follower.create("t")
     follower.cluster.append(1, "t", b"a")
