@@ -115,13 +115,16 @@ def a_replica_joins_too_early(patch: pytest.MonkeyPatch) -> None:
 LOSSES = Options(
     faults={"wipe": 8, "slow link": 8, "restart": 6}, members=0, transactions=0, fault_interval_s=0.4, writers=4
 )
+LOSSES_AND_CUTS = Options(
+    faults={"wipe": 8, "cut one way": 6, "cut": 4, "power": 0}, members=0, transactions=0, fault_interval_s=0.3
+)
 LOSSES_OF_ANY = replace(LOSSES, settings={"min.insync.replicas": 1})
 
 PLANTED: dict[Plant, Options] = {
     high_watermark_before_the_isr_has_it: Options(),
     nothing_is_truncated: Options(),
     a_new_follower_truncates_to_its_high_watermark: Options(),
-    isr_changes_without_compare_and_set: LOSSES,
+    isr_changes_without_compare_and_set: LOSSES_AND_CUTS,
     a_restart_leads_in_the_same_leader_epoch: Options(),
     high_watermark_by_the_isr_without_the_proposed_members: LOSSES_OF_ANY,
     broker_epochs_are_ignored: LOSSES,
