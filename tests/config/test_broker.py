@@ -17,6 +17,7 @@ TYPES = {
     ConfigType.SHORT: int,
     ConfigType.BOOLEAN: bool,
     ConfigType.STRING: str,
+    ConfigType.PASSWORD: str,
     ConfigType.LIST: tuple[str, ...],
     ConfigType.DOUBLE: float,
 }

@@ -54,6 +54,7 @@ class BrokerConfig:
     zookeeper_connect: str | None
     zookeeper_session_timeout_ms: int
     zookeeper_connection_timeout_ms: int | None
+    zookeeper_digest: str | None
     broker_id_generation_enable: bool
     reserved_broker_max_id: int
     broker_heartbeat_interval_ms: int

@@ -59,6 +59,8 @@ _IDENTITY: Final[tuple[_Row, ...]] = (
      "ZooKeeper ends the session of a broker that it has not heard of for this long: then another one may become the controller."),
     ("zookeeper.connection.timeout.ms", _INT, None, at_least(1), _HIGH, _FIXED,
      "How long a start waits for ZooKeeper; zookeeper.session.timeout.ms where it is not set."),
+    ("zookeeper.digest", ConfigType.PASSWORD, None, None, _MEDIUM, _FIXED,
+     "`user:password` by which the brokers authenticate to ZooKeeper, from the founding of the cluster on: only they can read its secret then. Kafka has no such setting."),
     ("broker.id.generation.enable", _BOOLEAN, True, None, _MEDIUM, _FIXED,
      "With zookeeper.connect and without node.id, the broker takes the number in its data directories, or one from ZooKeeper."),
     ("reserved.broker.max.id", _INT, 1000, at_least(0), _MEDIUM, _FIXED,

@@ -392,6 +392,18 @@ def test_the_tree_of_a_cluster_of_kafka_is_left_alone(harness: ZooKeeperHarness,
         ZooKeeperRegistry(connect)
 
 
+def test_only_brokers_that_authenticate_read_the_secret(zookeeper: ZooKeeperServer) -> None:
+    connect = zookeeper.new_path()
+    one = ZooKeeperRegistry(connect, digest="brokers:pass word:x")
+    two = ZooKeeperRegistry(connect, digest="brokers:pass word:x")
+    assert one.cluster_secret() == two.cluster_secret()
+    for digest in (None, "brokers:another"):
+        with pytest.raises(UsageError, match=r"zookeeper\.digest must be the one with which the cluster was founded"):
+            ZooKeeperRegistry(connect, digest=digest)
+    one.close()
+    two.close()
+
+
 def test_zookeeper_is_not_there() -> None:
     with pytest.raises(UsageError, match=r"127\.0\.0\.1:1 does not answer within 0\.2 s; start ZooKeeper"):
         ZooKeeperRegistry("127.0.0.1:1/x", connect_s=0.2)

@@ -33,6 +33,7 @@ def _open(config: BrokerConfig, used: str | None) -> "ZooKeeperRegistry":
         connect,
         session_timeout_s=timeout_ms / 1000,
         connect_s=(config.zookeeper_connection_timeout_ms or timeout_ms) / 1000,
+        digest=config.zookeeper_digest,
         used_directory=used,
     )
 

@@ -15,6 +15,7 @@ from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import (
     BadVersionError,
     KazooException,
+    NoAuthError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
@@ -299,6 +300,11 @@ class ZooKeeperSession:
     def _answers(self) -> Iterator[None]:
         try:
             yield
+        except NoAuthError as error:
+            raise RegistryUnavailable(
+                f"ZooKeeper at {self._connect} keeps a node from this broker: zookeeper.digest must be the one with "
+                "which the cluster was founded"
+            ) from error
         except (KazooException, self._client.handler.timeout_exception) as error:
             text = str(error) or type(error).__name__
             raise RegistryUnavailable(f"ZooKeeper at {self._connect} did not answer: {text}") from error

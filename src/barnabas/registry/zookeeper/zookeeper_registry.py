@@ -82,9 +82,10 @@ class ZooKeeperRegistry(Registry):
         used_directory: str | None = None,
         is_running: Callable[[str], bool] = is_running,
     ) -> None:
-        """Connects, and founds the cluster if there is none. `used_directory` is a data directory that belongs to a
-        cluster already. `is_running` says whether the process of a registration may be alive. Raises UsageError if
-        ZooKeeper is not reached, or what is below that path is not the registry of this broker's cluster."""
+        """Connects, and founds the cluster if there is none. `digest` is `user:password`. `used_directory` is a data
+        directory that belongs to a cluster already. `is_running` says whether the process of a registration may be
+        alive. Raises UsageError if ZooKeeper is not reached, or what is below that path is not the registry of this
+        broker's cluster."""
         self._connect = connect
         self._is_running = is_running
         self._watchers: list[Callable[[], None]] = []
@@ -98,9 +99,10 @@ class ZooKeeperRegistry(Registry):
         )
         try:
             self._prepare(used_directory)
-            (found,) = self._session.read([znodes.CLUSTER_ID])
-            if found is None:
-                raise RegistryUnavailable(f"the registry's {znodes.CLUSTER_ID} is gone")
+            found, secret = self._session.read([znodes.CLUSTER_ID, znodes.SECRET])
+            if found is None or secret is None:
+                raise RegistryUnavailable(f"the registry's {znodes.CLUSTER_ID} or {znodes.SECRET} is gone")
+            self._secret = secret.data
             self._image = MetadataImage(znodes.parse_cluster_id(found.data))
             self._state = State(0, _NO_BROKER, 0, 0)
             self._node_version = 0
@@ -270,10 +272,7 @@ class ZooKeeperRegistry(Registry):
             self._hint()
 
     def cluster_secret(self) -> bytes:
-        (node,) = self._session.read([znodes.SECRET])
-        if node is None:
-            raise RegistryUnavailable(f"the registry's {znodes.SECRET} is gone")
-        return node.data
+        return self._secret
 
     # -- writes -----------------------------------------------------------------------------------------------------
 
