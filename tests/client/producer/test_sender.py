@@ -216,13 +216,14 @@ def test_what_follows_a_refused_batch_is_written_under_the_next_epoch() -> None:
     assert [header.base_sequence for header in producing.cluster.log("t", 0).headers] == [0, 0, 1, 2]
 
 
-def test_a_new_epoch_does_not_renumber_what_may_be_written_elsewhere() -> None:
+@pytest.mark.parametrize("code", [6, 7, 20, 56])
+def test_a_new_epoch_does_not_renumber_what_may_be_written_elsewhere(code: int) -> None:
     """Partition 1 has a batch whose fate is unknown while partition 0 leaves a gap behind."""
     producing = SimulatedProducer(partitions=2)
     for partition in (0, 1):
         producing.send(b"first", partition=partition).result()
     unknown = send_all(producing, 7, partition=1)[0]
-    producing.cluster.produce_errors_after_write = [7]
+    producing.cluster.produce_errors_after_write = [code]
     producing.run(lambda: not producing.cluster.produce_errors_after_write)
     producing.cluster.produce_errors = [87]
     send_all(producing, 0, 1, partition=0)
@@ -266,6 +267,36 @@ def test_a_refusal_of_a_repeat_does_not_tell_that_the_first_try_was_not_written(
     producing.cluster.produce_errors = [6]
     assert kept.result().offset == 2
     assert producing.values() == [b"first", b"lost", b"kept"]
+
+
+@pytest.mark.parametrize("code", [6, None], ids=["not leader", "connection lost"])
+def test_a_batch_whose_leader_was_held_still_is_known_by_those_after_it(code: int | None) -> None:
+    """The old leader has written the batch and answers long after the new one has taken many more: by then the broker
+    remembers too few batches to know the retry as a duplicate."""
+    producing = SimulatedProducer(nodes=2, linger_ms=0)
+    cluster = producing.cluster
+    producing.send(b"first").result()
+    held = producing.send(b"held")
+    cluster.turn()
+    (link,) = (link for link in cluster.links.values() if link.pending)
+    if code is not None:
+        cluster.produce_errors_after_write = [code]
+    answer = cluster.handle(link)
+    link.busy = True
+    cluster.move_leader(TopicPartition("t", 0), 2)
+    cluster.network_client.metadata.update_leader(TopicPartition("t", 0), 2, 1, None)
+    later = send_all(producing, *range(8))
+    assert [handle.result().offset for handle in later] == list(range(2, 10))
+    assert not held.done()
+    if code is not None:
+        assert answer is not None
+        cluster._deliver(link, answer)
+    else:
+        cluster.cut(link)
+    assert held.result().offset == -1
+    assert producing.send(b"last").result().offset == 10
+    assert producing.values() == [b"first", b"held", *numbers(*range(8)), b"last"]
+    assert {header.producer_epoch for header in cluster.log("t", 0).headers} == {0}
 
 
 def test_epochs_that_are_used_up_give_way_to_a_new_id() -> None:

@@ -14,6 +14,7 @@ class PartitionBatches:
     front of the batches that were never sent."""
 
     __slots__ = (
+        "_last_acknowledged",
         "gap",
         "has_acknowledged",
         "in_flight",
@@ -37,6 +38,8 @@ class PartitionBatches:
         self.has_acknowledged = False
         """Whether the partition has acknowledged a batch of this producer id. A broker takes any sequence for the first
         batch of an id, so the second batch waits for the first one's answer and cannot overtake it."""
+        self._last_acknowledged = -1.0
+        """The last position that was acknowledged under this producer id and epoch; -1 if there is none."""
         self.gap: float | None = None
         """The position of the last batch that had a sequence and was given up: the batches behind it are out of
         sequence, unless it was written after all."""
@@ -65,6 +68,20 @@ class PartitionBatches:
             return False
         return not any(other.position < batch.position for other in self.in_flight)
 
+    def note_acknowledged(self, batch: ProducerBatch) -> None:
+        """Notes that the partition has acknowledged a batch."""
+        self.has_acknowledged = True
+        if self._is_of_current(batch):
+            self._last_acknowledged = max(self._last_acknowledged, batch.position)
+
+    def is_overtaken(self, batch: ProducerBatch) -> bool:
+        """Whether a later batch was acknowledged in the same epoch: a leader takes that one behind this one alone. So
+        an earlier attempt was written, by a leader that did not answer before others had written many batches more."""
+        return self._is_of_current(batch) and batch.position < self._last_acknowledged
+
+    def _is_of_current(self, batch: ProducerBatch) -> bool:
+        return (batch.producer_id, batch.producer_epoch) == self.producer_id_and_epoch
+
     def leave_gap(self, batch: ProducerBatch) -> None:
         """Notes that a batch was given up: if it had a sequence, the batches behind it are out of sequence."""
         if batch.base_sequence >= 0:
@@ -77,6 +94,7 @@ class PartitionBatches:
             self.has_acknowledged = False
         self.producer_id_and_epoch = current
         self.next_sequence = 0
+        self._last_acknowledged = -1.0
         self.gap = None
         for batch in self.queue:
             batch.base_sequence = -1

@@ -31,9 +31,11 @@ from barnabas.errors import (
     DuplicateSequenceNumber,
     InvalidRecord,
     KafkaError,
+    KafkaStorageError,
     MessageTooLarge,
     NetworkException,
     NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
     OutOfOrderSequenceNumber,
     RequestTimedOut,
     UnknownProducerId,
@@ -57,6 +59,8 @@ __all__ = ["Sender"]
 PERHAPS_WRITTEN: Final = (
     RequestTimedOut,
     NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,  # the leader changed before the append, or after it
+    KafkaStorageError,
     UnknownServerError,
     NetworkException,
 )
@@ -290,9 +294,13 @@ class Sender:
         partition = self._accumulator.partitions[batch.topic, batch.partition]
         partition.in_flight.remove(batch)
         batch.in_flight = False
-        if error is None or isinstance(error, DuplicateSequenceNumber):
+        if (
+            error is None
+            or isinstance(error, DuplicateSequenceNumber)
+            or (isinstance(error, OutOfOrderSequenceNumber) and batch.attempts > 1 and partition.is_overtaken(batch))
+        ):
             # a duplicate: an earlier attempt was written, at an offset that the broker has dropped
-            partition.has_acknowledged = True
+            partition.note_acknowledged(batch)
             if partition.gap is not None and batch.position > partition.gap:
                 partition.gap = None  # the batch that was given up before it was written after all
             batch.maybe_written = False
