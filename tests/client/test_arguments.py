@@ -57,6 +57,18 @@ ADMIN: dict[str, tuple[Any, list[Any]]] = {
     "coordinator_epoch": (1, NUMBER),
     "counts": ({TOPIC: 3}, [5, [TOPIC], {5: 3}, {TOPIC: "3"}, {TOPIC: 0}, {TOPIC: None}]),
     "documentation": (True, FLAG),
+    "directories": (
+        {(TOPIC, 0, 1): "/data"},
+        [
+            5,
+            "/data",
+            [PLACE],
+            {PLACE: "/data"},
+            {(TOPIC, 0, -1): "/data"},
+            {(TOPIC, -1, 1): "/data"},
+            {(TOPIC, 0, 1): 5},
+        ],
+    ),
     "group_id": ("g", TEXT[:-1]),
     "group_ids": (["g"], [5, b"g", [5], [None]]),
     "include_fenced": (True, FLAG),

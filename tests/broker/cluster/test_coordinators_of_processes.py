@@ -269,7 +269,7 @@ def commit_one(bootstrap: str, group: str, offset: int) -> None:
 
 def test_a_coordinator_that_was_paused_shows_no_old_offsets(cluster: ClusterProcesses) -> None:
     """Requests that came meanwhile are read before it learns that another broker coordinates the group."""
-    commit_one(cluster.bootstrap, "g", 1)  # creates __consumer_offsets
+    commit_one(cluster.bootstrap, "paused", 1)  # creates __consumer_offsets
     controller = cluster.controller()  # nobody takes its place while its process exists
     group = next(name for name in "abcdef" if cluster.coordinator(group=name) != controller)
     commit_one(cluster.bootstrap, group, 5)
