@@ -86,6 +86,19 @@ def test_a_proposed_member_counts_at_once_and_a_leaving_one_until_the_end() -> N
     assert (followers.state.maximal_isr, followers.replicated(now=120.0)) == ({LEADER}, 10)
 
 
+def test_a_member_that_has_left_counts_when_it_has_fetched_anew() -> None:
+    """Its disk may have failed: the leader would wait for it as long as it may lag."""
+    followers = Followers(LEADER, SECOND, THIRD)
+    followers.fetch(SECOND, 10)
+    followers.fetch(THIRD, 8)
+    followers.state.commit((LEADER, SECOND))
+    assert followers.replicated() == 10
+    assert followers.next_isr() is None, "nor does it join by what it had"
+    followers.fetch(THIRD, 9)
+    followers.fetch(THIRD, 10, now=101.0)
+    assert followers.next_isr(now=101.0) == [(LEADER, 11), (SECOND, 12), (THIRD, 13)]
+
+
 def test_members_leave_when_they_lag() -> None:
     followers = Followers(LEADER, SECOND, THIRD)
     followers.fetch(SECOND, 10)

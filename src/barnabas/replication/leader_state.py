@@ -144,8 +144,14 @@ class LeaderState:
         self.maximal_isr = frozenset(self.in_sync_replicas).union(member.broker_id for member in change.new_isr)
 
     def commit(self, in_sync_replicas: Iterable[BrokerId]) -> None:
-        """Sets the ISR that the controller has written. A pending change has been made or cannot be made any more."""
-        self.in_sync_replicas = tuple(in_sync_replicas)
+        """Sets the ISR that the controller has written. A pending change has been made or cannot be made any more.
+
+        A member that has left has to fetch anew before it counts: its disk may have failed.
+        """
+        before, self.in_sync_replicas = self.in_sync_replicas, tuple(in_sync_replicas)
+        for broker_id in before:
+            if broker_id in self.followers and broker_id not in self.in_sync_replicas:
+                self.followers[broker_id] = Replica(broker_id)
         self.roll_back()
 
     def roll_back(self) -> None:

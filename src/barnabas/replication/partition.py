@@ -156,6 +156,11 @@ class Partition:
         self.log = log
         self._log_changed(False)
 
+    def take_offline(self, reason: str) -> None:
+        """Takes the log offline because its directory has failed, and wakes what waits for it."""
+        self.log.take_offline(reason)
+        self._wake()
+
     # --- roles ------------------------------------------------------------------------------------------------------
 
     def become(

@@ -60,7 +60,12 @@ class StorageFailures:
                 and self._broker.node_id in partition.isr
                 and len(partition.isr) > 1
             ):
-                log.take_offline(f"{directory.path}: {error.strerror}")
+                reason = f"{directory.path}: {error.strerror}"
+                replica = self._broker.replica_manager.get(*topic_partition)
+                if replica is not None:
+                    replica.take_offline(reason)  # a follower asks for no more, so the leader does not wait for it
+                else:
+                    log.take_offline(reason)
                 self.failed(topic_partition)
 
     async def _tell(self) -> None:
