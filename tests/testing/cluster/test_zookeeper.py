@@ -1,12 +1,13 @@
 """A cluster whose registry is in ZooKeeper: what becomes of it when ZooKeeper fails, or others write there."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import barnabas
-from barnabas.errors import BarnabasError
+from barnabas.errors import BarnabasError, RequestTimedOut, TopicAlreadyExists
 from barnabas.testing import Cluster
 from zookeeper_server import ZooKeeperServer, running_server
 
@@ -59,7 +60,13 @@ def test_without_zookeeper_records_are_served_and_then_all_goes_on(cluster: Clus
     with pytest.raises(BarnabasError), barnabas.Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         admin.create_topics(barnabas.NewTopic("refused", 1), timeout=3)
     server.start()
-    cluster.create_topic("again")
+
+    def is_created() -> bool:
+        with contextlib.suppress(RequestTimedOut, TopicAlreadyExists):  # until the controller has its connection again
+            cluster.create_topic("again")
+        return "again" in {view.name for view in cluster.admin.list_topics()}
+
+    cluster.wait_for(is_created, what="the controller's connection")
     write(cluster, b"after")
     assert len(cluster.records("t")) == 102
     assert len(cluster.admin.describe_cluster().brokers) == 3
