@@ -1,4 +1,4 @@
-"""A real ZooKeeper for tests: one server, from the jars that come with pyspark."""
+"""A real ZooKeeper for tests, from the jars that come with pyspark: one server, or an ensemble of three."""
 
 import importlib.util
 import os
@@ -7,10 +7,11 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -20,9 +21,11 @@ START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 20
 TICK_MS = 500
 """Sessions last 2 to 20 of these."""
+VOTE_OFTEN = ("-Dzookeeper.fastleader.maxNotificationInterval=400",)
+"""Members that start one after the other would wait for up to a minute before they ask each other again."""
 JARS = ("zookeeper-*.jar", "netty-*.jar", "slf4j-api-*.jar", "metrics-core-*.jar", "snappy-java-*.jar")
-_FIRST_PORT = 23400 + 20 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-_PORTS = iter(range(_FIRST_PORT, _FIRST_PORT + 20))
+_FIRST_PORT = 23400 + 50 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_PORTS = iter(range(_FIRST_PORT, _FIRST_PORT + 50))
 
 
 def _java() -> str | None:
@@ -52,10 +55,18 @@ def _free_port() -> int:
     raise AssertionError("no free port for ZooKeeper")
 
 
-class ZooKeeperServer:
-    """A standalone server that keeps its port and its data over restarts."""
+def _wait_for(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
 
-    def __init__(self, directory: Path) -> None:
+
+class ZooKeeperServer:
+    """A server that keeps its port and its data over restarts: one alone, or a member of an ensemble."""
+
+    def __init__(self, directory: Path, *, ensemble: Mapping[str, object] | None = None, number: int = 0) -> None:
+        """`ensemble` has the settings that tell the members of each other, `number` says which of them this is."""
         java, jars = _java(), _jars()
         if java is None or not any(jar.name.startswith("zookeeper-") for jar in jars):
             pytest.skip(f"ZooKeeper needs {'java' if java is None else 'the jars that come with pyspark'}")
@@ -71,14 +82,18 @@ class ZooKeeperServer:
             "clientPortAddress": "127.0.0.1",
             "admin.enableServer": "false",
             "maxClientCnxns": 0,
-            "4lw.commands.whitelist": "ruok",
+            "4lw.commands.whitelist": "srvr",
+            **(ensemble or {}),
         }
+        (directory / "data").mkdir()
+        if ensemble is not None:
+            (directory / "data" / "myid").write_text(f"{number}")
         self._settings = directory / "zoo.cfg"
         self._settings.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         self._command = attached(
             [
-                *(java, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
-                *("-cp", ":".join(map(str, jars)), "org.apache.zookeeper.server.ZooKeeperServerMain"),
+                *(java, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *VOTE_OFTEN),
+                *("-cp", ":".join(map(str, jars)), "org.apache.zookeeper.server.quorum.QuorumPeerMain"),
                 str(self._settings),
             ]
         )
@@ -88,20 +103,39 @@ class ZooKeeperServer:
         return f"{self.address}/test-{next(self._numbers)}"
 
     def start(self) -> None:
+        self.launch()
+        self.wait_until_served()
+
+    def launch(self) -> None:
         with (self._directory / "zookeeper.log").open("ab") as log:
             self._process = subprocess.Popen(self._command, cwd=self._directory, stdout=log, stderr=log)
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not self._answers():
-            assert self._process.poll() is None, (self._directory / "zookeeper.log").read_text()[-2000:]
-            assert time.monotonic() < deadline, "ZooKeeper does not start"
-            time.sleep(0.02)
 
-    def _answers(self) -> bool:
+    def wait_until_served(self) -> None:
+        def serves() -> bool:
+            assert self._process is not None
+            assert self._process.poll() is None, (self._directory / "zookeeper.log").read_text()[-2000:]
+            return self.mode() != ""
+
+        _wait_for(serves, "ZooKeeper does not start")
+
+    def mode(self) -> str:
+        """Returns `standalone`, `leader` or `follower`; nothing for a server that does not serve."""
         host, _, port = self.address.partition(":")
+        if self._process is None:
+            return ""
         with suppress(OSError), socket.create_connection((host, int(port)), 1) as sock:
-            sock.sendall(b"ruok")
-            return sock.recv(4) == b"imok"
-        return False
+            sock.sendall(b"srvr")
+            answer = b""
+            while part := sock.recv(4096):
+                answer += part
+            for line in answer.decode().splitlines():
+                if line.startswith("Mode: "):
+                    return line.removeprefix("Mode: ")
+        return ""
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
 
     def pause(self) -> None:
         assert self._process is not None
@@ -118,11 +152,91 @@ class ZooKeeperServer:
             process.wait(STOP_TIMEOUT_S)
 
 
+class ZooKeeperEnsemble:
+    """Three servers, of which one may be missing. Each can be killed, paused and started by its number, from 1 on."""
+
+    def __init__(self, directory: Path) -> None:
+        self._numbers = count()
+        ports = {number: (_free_port(), _free_port()) for number in (1, 2, 3)}
+        settings = {
+            "initLimit": 10,
+            "syncLimit": 4,
+            **{f"server.{number}": f"127.0.0.1:{peers}:{votes}" for number, (peers, votes) in ports.items()},
+        }
+        self.servers: dict[int, ZooKeeperServer] = {}
+        for number in ports:
+            (directory / f"{number}").mkdir()
+            self.servers[number] = ZooKeeperServer(directory / f"{number}", ensemble=settings, number=number)
+
+    @property
+    def address(self) -> str:
+        return ",".join(server.address for server in self.servers.values())
+
+    def new_path(self) -> str:
+        """Returns a `zookeeper.connect` below whose path nothing is."""
+        return f"{self.address}/test-{next(self._numbers)}"
+
+    def start(self) -> None:
+        """Starts the servers that do not run, and waits until all serve."""
+        for server in self.servers.values():
+            if not server.is_running:
+                server.launch()
+        for server in self.servers.values():
+            server.wait_until_served()
+
+    @property
+    def leader(self) -> int:
+        """The number of the server that leads. Waits for it."""
+
+        def leaders() -> list[int]:
+            return [number for number, server in self.servers.items() if server.mode() == "leader"]
+
+        _wait_for(leaders, "ZooKeeper elects no leader")
+        return leaders()[0]
+
+    def kill(self, *numbers: int) -> None:
+        for number in numbers or self.servers:
+            self.servers[number].kill()
+
+
+Z = TypeVar("Z", ZooKeeperServer, ZooKeeperEnsemble)
+
+
 def running_server(directory: Path) -> Iterator[ZooKeeperServer]:
     """Yields a server, and ends it then."""
-    server = ZooKeeperServer(directory)
-    server.start()
+    yield from _running(ZooKeeperServer(directory))
+
+
+def running_ensemble(directory: Path) -> Iterator[ZooKeeperEnsemble]:
+    """Yields an ensemble, and ends it then."""
+    yield from _running(ZooKeeperEnsemble(directory))
+
+
+def _running(zookeeper: Z) -> Iterator[Z]:
+    zookeeper.start()
     try:
-        yield server
+        yield zookeeper
     finally:
-        server.kill()
+        zookeeper.kill()
+
+
+def end_session(address: str, number: int) -> None:
+    """Ends a session as ZooKeeper does when it has heard nothing of its client: by a second client that takes it over,
+    with the password that ZooKeeper gives to a session of this number, and closes it."""
+    from kazoo.client import KazooClient
+
+    client = KazooClient(address, client_id=(number, _password(number)))
+    client.start()
+    client.stop()
+    client.close()
+
+
+def _password(session: int) -> bytes:
+    """Returns 16 bytes of java.util.Random, as in ZooKeeperServer.generatePasswd."""
+    mask = (1 << 48) - 1
+    seed = (session ^ 0xB3415C00 ^ 0x5DEECE66D) & mask
+    password = b""
+    while len(password) < 16:
+        seed = (seed * 0x5DEECE66D + 0xB) & mask
+        password += (seed >> 16).to_bytes(4, "little")
+    return password

@@ -97,7 +97,7 @@ def test_a_deleted_controller_is_elected_again(cluster: Cluster, tree: KazooClie
 
 
 @pytest.mark.parametrize("whose", ["the controller's", "another's"])
-def test_a_session_that_has_ended_is_made_again(cluster: Cluster, tree: KazooClient, whose: str) -> None:
+def test_a_broker_whose_node_is_deleted_makes_it_again(cluster: Cluster, tree: KazooClient, whose: str) -> None:
     cluster.create_topic("t")
     controller = cluster.controller
     node_id = controller if whose == "the controller's" else controller % 3 + 1
