@@ -23,6 +23,17 @@ from bench.suite import QUICK, Scale, Suite, stop_all
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return _carry_out(options)
+    except (peers.PeerUnavailable, BrokerFailed) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("bench: interrupted", file=sys.stderr)
+        return 130
+
+
+def _carry_out(options: argparse.Namespace) -> int:
     if options.command == "run":
         return _run(options)
     if options.command == "growth":
@@ -153,12 +164,6 @@ def _run(options: argparse.Namespace) -> int:
         brokers, skipped = peers.make_available(options.brokers, partial(make_broker, root=root))
         suite = Suite(brokers, scale, [row for row in options.rows.split(",") if row])
         suite.run()
-    except (peers.PeerUnavailable, BrokerFailed) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("bench: interrupted", file=sys.stderr)
-        return 130
     finally:
         stop_all(brokers)
         shutil.rmtree(root, ignore_errors=True)

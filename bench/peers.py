@@ -196,19 +196,19 @@ def kafka_libs() -> Path:
 
 def kafka_script() -> Path:
     """``kafka.sh PORT DATADIR [NAME=VALUE ...]``: a foreground Apache Kafka."""
-    need("java")
-    libs = kafka_libs()
-    script = libs.parent / "kafka.sh"
-    _write_executable(script, KAFKA_SCRIPT.format(name=script.name, libs=libs))
-    return script
+    return _kafka_program("kafka.sh", KAFKA_SCRIPT)
 
 
 def kafka_node_script() -> Path:
     """``kafka-node.sh ID DATADIR PORTS CONTROLLERPORTS [NAME=VALUE ...]``: one node of a cluster in the foreground."""
+    return _kafka_program("kafka-node.sh", KAFKA_NODE_SCRIPT)
+
+
+def _kafka_program(name: str, text: str) -> Path:
     need("java")
     libs = kafka_libs()
-    script = libs.parent / "kafka-node.sh"
-    _write_executable(script, KAFKA_NODE_SCRIPT.format(name=script.name, libs=libs))
+    script = libs.parent / name
+    _write_executable(script, text.format(name=name, libs=libs))
     return script
 
 

@@ -6,6 +6,7 @@ passed on: what a file held when it was synced is remembered, and so are the nam
 
 import builtins
 import errno
+import logging
 import mmap
 import os
 import shutil
@@ -30,6 +31,16 @@ WRITES = frozenset(("pwrite", "pwritev", "write", "writev"))
 ENDINGS = ("killed", "power lost", "power lost, names last")
 EVERY_FAULT = os.environ.get("BARNABAS_EVERY_FAULT") == "1"
 STEP_OF_LASTING = 3
+
+
+@contextmanager
+def silenced(name: str) -> Iterator[None]:
+    """Where failures are provoked by the hundred they are not worth a line each: the logger of this name is quiet."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(before)
 
 
 class Call(NamedTuple):

@@ -49,12 +49,6 @@ def main(options: argparse.Namespace) -> int:
             suite.run()
         if suite.wanted(GROWTH):
             grown = _grow(suite, clusters[-1], options)
-    except (peers.PeerUnavailable, BrokerFailed) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("bench: interrupted", file=sys.stderr)
-        return 130
     finally:
         for cluster in clusters:
             cluster.stop()

@@ -7,7 +7,6 @@ machine went down.
 """
 
 import contextlib
-import logging
 import shutil
 import time
 from collections.abc import Iterator
@@ -28,7 +27,7 @@ from barnabas.records.reader import read_records
 from barnabas.records.record import Record
 from barnabas.records.validation import ValidatedBatch
 from barnabas.types import TopicPartition
-from faulty_filesystem import ENDINGS, FaultyFileSystem, directory_in_memory, faults_at
+from faulty_filesystem import ENDINGS, FaultyFileSystem, directory_in_memory, faults_at, silenced
 
 TP = TopicPartition("flights", 0)
 DAY_MS = 86_400_000
@@ -47,12 +46,8 @@ def root() -> Iterator[Path]:
 
 @pytest.fixture
 def quiet() -> Iterator[None]:
-    """Failures are provoked by the hundred: they are not worth a line each."""
-    logger = logging.getLogger("barnabas.log")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(before)
+    with silenced("barnabas.log"):
+        yield
 
 
 class StoppedClock:

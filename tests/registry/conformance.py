@@ -43,6 +43,19 @@ class Harness(Protocol):
         """Let the sessions of the brokers that registered with this process end, so that the store is certain of it."""
 
 
+class Processes:
+    """The processes of brokers, which end as a test says."""
+
+    def __init__(self) -> None:
+        self.killed: set[str] = set()
+
+    def is_running(self, process: str) -> bool:
+        return process not in {"", *self.killed}
+
+    def kill(self, process: str) -> None:
+        self.killed.add(process)
+
+
 _ID = UUID(int=1)
 _OTHER_ID = UUID(int=2)
 _ONE, _TWO = BrokerId(1), BrokerId(2)

@@ -30,10 +30,10 @@ from stopwatch import Stopwatch
 PARTITION = PartitionImage(1, 0, (1,), (1,), 0)
 
 
-class EmbeddedHarness:
+class EmbeddedHarness(conformance.Processes):
     def __init__(self, directory: Path) -> None:
+        super().__init__()
         self.path = directory / "registry.db"
-        self.killed: set[str] = set()
         self.opened: list[EmbeddedRegistry] = []
 
     def open(self) -> EmbeddedRegistry:
@@ -45,12 +45,6 @@ class EmbeddedHarness:
         """Executes a statement on the file, past the registry."""
         with closing(sqlite3.connect(self.path, isolation_level=None)) as db:
             return db.execute(statement).fetchall()
-
-    def is_running(self, process: str) -> bool:
-        return process not in {"", *self.killed}
-
-    def kill(self, process: str) -> None:
-        self.killed.add(process)
 
     def close(self) -> None:
         for registry in self.opened:

@@ -18,8 +18,9 @@ from barnabas.records.validation import ValidatedBatch
 from barnabas.replication import log_dir_move
 from barnabas.replication.log_dir_move import LogDirMove
 from barnabas.replication.partition import Partition
-from barnabas.types import BrokerId, LeaderEpoch, Offset, ProducerId, TopicPartition
+from barnabas.types import BrokerId, Offset, ProducerId, TopicPartition
 from hand_clock import HandClock
+from replication.rig import lead_alone
 
 TP = TopicPartition("flights", 0)
 CONFIG = LogConfig(segment_bytes=2_000, index_interval_bytes=0)
@@ -39,14 +40,7 @@ class Rig:
 
     def lead(self) -> None:
         self.epoch += 1
-        self.partition.become(
-            broker_id=BrokerId(1),
-            leader_id=BrokerId(1),
-            leader_epoch=LeaderEpoch(self.epoch),
-            partition_epoch=self.epoch,
-            replicas=[BrokerId(1)],
-            in_sync_replicas=[BrokerId(1)],
-        )
+        lead_alone(self.partition, self.epoch)
 
     @property
     def log(self) -> UnifiedLog:

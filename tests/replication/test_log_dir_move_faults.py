@@ -5,7 +5,6 @@ loss of power, every one that was synced) at its offset, and once the disks work
 """
 
 import contextlib
-import logging
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -26,9 +25,10 @@ from barnabas.records.record import Record
 from barnabas.records.validation import ValidatedBatch
 from barnabas.replication.log_dir_move import LogDirMove
 from barnabas.replication.partition import Partition
-from barnabas.types import BrokerId, LeaderEpoch, TopicPartition
-from faulty_filesystem import ENDINGS, EVERY_FAULT, Call, FaultyFileSystem, directory_in_memory, faults_at
+from barnabas.types import BrokerId, TopicPartition
+from faulty_filesystem import ENDINGS, EVERY_FAULT, Call, FaultyFileSystem, directory_in_memory, faults_at, silenced
 from hand_clock import HandClock
+from replication.rig import lead_alone
 
 TP = TopicPartition("flights", 0)
 TOPIC_ID = uuid.UUID(int=7)
@@ -91,14 +91,7 @@ class Script:
             manager.prefer(TP.topic, TP.partition, manager.directories[0])
         self.partition = Partition(TP, TOPIC_ID, manager.create(TP, TOPIC_ID, CONFIG))
         self.epoch += 1
-        self.partition.become(
-            broker_id=BrokerId(1),
-            leader_id=BrokerId(1),
-            leader_epoch=LeaderEpoch(self.epoch),
-            partition_epoch=self.epoch,
-            replicas=[BrokerId(1)],
-            in_sync_replicas=[BrokerId(1)],
-        )
+        lead_alone(self.partition, self.epoch)
         self.partition.log.update_high_watermark(self.partition.log.log_end_offset)
 
     def kill(self) -> None:
@@ -291,12 +284,8 @@ def root() -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Failures are provoked by the hundred: they are not worth a line each."""
-    logger = logging.getLogger("barnabas.log")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(before)
+    with silenced("barnabas.log"):
+        yield
 
 
 @contextlib.contextmanager

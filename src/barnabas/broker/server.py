@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from itertools import islice
@@ -65,7 +65,7 @@ from barnabas.log.directories.data_directory import Belongs
 from barnabas.log.directories.disk import Disk
 from barnabas.log.directories.space_reserve import SpaceReserve
 from barnabas.log.log_manager import LogManager
-from barnabas.metadata.image import MetadataImage, TopicImage
+from barnabas.metadata.image import MetadataImage, PartitionImage, TopicImage
 from barnabas.network.acceptor import Acceptor, open_listener
 from barnabas.network.connection import RequestConnection
 from barnabas.network.time_slicing import TimeSlicer
@@ -404,27 +404,15 @@ class Broker:
                 peer_endpoint,
                 self._process,
                 self.log_manager.may_have_lost_records and self.config.durability != "fsync",
-                tuple(
-                    f"{name}-{index}"
-                    for name, topic in self.image.topics.items()
-                    for index, partition in enumerate(topic.partitions)
-                    if self.node_id in partition.replicas and self.log_manager.get(TopicPartition(name, index)) is None
-                ),
+                tuple(str(topic_partition) for topic_partition, _ in self._without_logs()),
             )
         )
         undo.callback(controller.stop)
         self._image = controller.image
-        empty = [
-            (name, index)
-            for name, topic in self.image.topics.items()
-            for index, partition in enumerate(topic.partitions)
-            if partition.leader == self.node_id and self.log_manager.get(TopicPartition(name, index)) is None
-        ]
+        empty = [tp for tp, partition in self._without_logs() if partition.leader == self.node_id]
         if empty:
             self.log.warning(
-                "%d partitions have no log here and begin anew, empty: %s",
-                len(empty),
-                some([f"{name}-{index}" for name, index in empty]),
+                "%d partitions have no log here and begin anew, empty: %s", len(empty), some(list(map(str, empty)))
             )
             controller.renew_leadership(empty)
             self._image = controller.image
@@ -434,6 +422,14 @@ class Broker:
         self.producer_ids = ProducerIdManager(
             self.loop, lambda: self.controller.call(Controller.allocate_producer_ids), partial(run_handler, self.loop)
         )
+
+    def _without_logs(self) -> Iterator[tuple[TopicPartition, PartitionImage]]:
+        """Yields the partitions with a replica on this broker that has no log."""
+        for name, topic in self.image.topics.items():
+            for index, partition in enumerate(topic.partitions):
+                topic_partition = TopicPartition(name, index)
+                if self.node_id in partition.replicas and self.log_manager.get(topic_partition) is None:
+                    yield topic_partition, partition
 
     def _wake_controller(self) -> None:
         """Has the controller look at a registry that has changed by itself. Called from any thread."""

@@ -137,12 +137,10 @@ class FutureLogs:
         future.log = log
         return log
 
-    def remove(self, future: FutureLog) -> bool:
-        """Removes a future log from the list alone. Returns False if it is not there any more."""
-        if self._logs.get(future.topic_partition) is not future:
-            return False
-        del self._logs[future.topic_partition]
-        return True
+    def remove(self, future: FutureLog) -> None:
+        """Removes a future log from the list alone, if it is there."""
+        if self._logs.get(future.topic_partition) is future:
+            del self._logs[future.topic_partition]
 
     def drop(self, future: FutureLog) -> None:
         """Deletes a future log. Nobody may write to it any more. One that cannot be renamed is found at the next

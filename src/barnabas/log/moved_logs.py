@@ -51,13 +51,12 @@ def forget_origin(directory: str) -> None:
         os.unlink(f"{directory}/{ORIGIN}")
 
 
-def set_aside_for_deletion(log: UnifiedLog, home: DataDirectory) -> str:
-    """Renames the directory of a log to Kafka's name for a deleted one, and returns its path. Raises OSError."""
+def set_aside_for_deletion(log: UnifiedLog, home: DataDirectory) -> None:
+    """Renames the directory of a log to Kafka's name for a deleted one. Raises OSError."""
     path = f"{home.path}/{aside_directory_name(log.topic_partition, DELETE_SUFFIX)}"
     os.rename(log.directory, path)
     log.release()
     log.rename_directory(path)
-    return path
 
 
 def choose_log(first: LogInDirectory, second: LogInDirectory, *, power_was_lost: bool) -> LogInDirectory:

@@ -577,7 +577,7 @@ class Connection:
         try:
             for part in parts:
                 if isinstance(part, FileSlice):
-                    read = part.read() if self._in_thread is None else read_resident(part.fd, part.position, part.size)
+                    read = self._read_small(part)
                     if read is None:
                         self._resident = _COLD
                         return None

@@ -609,11 +609,6 @@ class EmbeddedRegistry(Registry):
             )[0]
         return ProducerIdBlock(int(after) - size, size)
 
-    def close(self) -> None:
-        with suppress(RegistryUnavailable):
-            self.end_session()
-        self.abandon()
-
     def abandon(self) -> None:
         self._watchers.clear()
         self._db.close()

@@ -10,6 +10,7 @@ of its own (docs/decisions/0002-registry-interface.md). Calls on one object must
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -275,9 +276,11 @@ class Registry(ABC):
     def allocate_producer_ids(self, size: int = 1000) -> ProducerIdBlock:
         """Returns the next block of producer ids."""
 
-    @abstractmethod
     def close(self) -> None:
         """Ends the session, if any, and closes the store. No method may be called afterwards."""
+        with suppress(RegistryUnavailable):
+            self.end_session()
+        self.abandon()
 
     @abstractmethod
     def abandon(self) -> None:

@@ -463,8 +463,7 @@ class Partition:
         must not join the ISR because there are none.
         """
         log = self.log
-        if log.offline_reason is not None:
-            log.check_online()
+        log.check_online()
         if self._flush_behind is not None and log.recovery_point < log.log_end_offset:
             if (error := self.flush_error) is not None:
                 self.flush_error = None

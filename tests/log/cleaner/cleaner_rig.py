@@ -1,7 +1,6 @@
 """A compacted log with its cleaner, the work done here and now instead of by a process; and consumers of that log."""
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +28,7 @@ from barnabas.records.reader import read_records
 from barnabas.records.record import Record
 from barnabas.records.validation import ValidatedBatch
 from barnabas.types import TopicPartition
+from faulty_filesystem import silenced
 
 START_MS = 1_700_000_000_000
 TP = TopicPartition("cities", 0)
@@ -254,12 +254,8 @@ class CleanerRig:
 
 @pytest.fixture(autouse=True, scope="session")
 def quiet_cleaner() -> Iterator[None]:
-    """Failures of the cleaner are provoked by the hundred here: they are not worth a line each."""
-    logger = logging.getLogger("barnabas.log.cleaner")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(before)
+    with silenced("barnabas.log.cleaner"):
+        yield
 
 
 @pytest.fixture

@@ -49,24 +49,18 @@ class TrackedRegistry(ZooKeeperRegistry):
         return super().register_broker(registration)
 
 
-class ZooKeeperHarness:
+class ZooKeeperHarness(conformance.Processes):
     """Lets sessions end by what the kernel tells of processes."""
 
     def __init__(self, connect: str) -> None:
+        super().__init__()
         self.connect = connect
-        self.killed: set[str] = set()
         self.opened: list[TrackedRegistry] = []
 
     def open(self) -> TrackedRegistry:
         registry = TrackedRegistry(self.connect, session_timeout_s=5, is_running=self.is_running)
         self.opened.append(registry)
         return registry
-
-    def is_running(self, process: str) -> bool:
-        return process not in {"", *self.killed}
-
-    def kill(self, process: str) -> None:
-        self.killed.add(process)
 
     def close(self) -> None:
         for registry in self.opened:

@@ -4,13 +4,14 @@ A full disk refuses appends while the log stays readable; a log that has failed 
 broker leaves the ISR, and the leader's role, of partitions that have another in-sync replica.
 """
 
-from typing import Final
+from typing import Final, TypeGuard
 
 from barnabas.broker.peers.controller_channel import ControllerChannel
 from barnabas.broker.requests.late_responses import run_handler
 from barnabas.broker.services import BrokerServices
 from barnabas.errors import BarnabasError
 from barnabas.log.directories.data_directory import DataDirectory
+from barnabas.metadata.image import PartitionImage
 from barnabas.protocol.peer_messages.give_up_replicas import GivenUpReplica, GiveUpReplicasRequest
 from barnabas.types import TopicPartition
 
@@ -50,23 +51,21 @@ class StorageFailures:
     def _directory_failed(self, directory: DataDirectory, error: OSError) -> None:
         """Gives up the replicas in a directory, those that nobody writes at present included. Those that no other
         broker has stay: they may still be readable."""
-        logs, image = self._broker.log_manager, self._broker.image
-        for topic_partition, log in list(logs.logs.items()):
-            partition = image.partition(*topic_partition)
+        logs = self._broker.log_manager
+        for replica in list(self._broker.replica_manager.all()):
+            topic_partition = replica.topic_partition
             if (
-                log.offline_reason is None
+                replica.log.offline_reason is None
                 and logs.directory_of(topic_partition) is directory
-                and partition is not None
-                and self._broker.node_id in partition.isr
-                and len(partition.isr) > 1
+                and self._is_shared(self._broker.image.partition(*topic_partition))
             ):
-                reason = f"{directory.path}: {error.strerror}"
-                replica = self._broker.replica_manager.get(*topic_partition)
-                if replica is not None:
-                    replica.take_offline(reason)  # a follower asks for no more, so the leader does not wait for it
-                else:
-                    log.take_offline(reason)
+                # A follower asks for no more then, so the leader does not wait for it.
+                replica.take_offline(f"{directory.path}: {error.strerror}")
                 self.failed(topic_partition)
+
+    def _is_shared(self, partition: PartitionImage | None) -> TypeGuard[PartitionImage]:
+        """Returns whether this broker and another one are in sync."""
+        return partition is not None and self._broker.node_id in partition.isr and len(partition.isr) > 1
 
     async def _tell(self) -> None:
         failed, self._failed = self._failed, {}
@@ -75,7 +74,7 @@ class StorageFailures:
         replicas = []
         for name, index in failed:
             partition = image.partition(name, index)
-            if partition is not None and broker.node_id in partition.isr and len(partition.isr) > 1:
+            if self._is_shared(partition):
                 topic_id = image.topics[name].topic_id
                 replicas.append(GivenUpReplica(topic_id=topic_id, partition=index, leader_epoch=partition.leader_epoch))
         if registered is None or not replicas:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import UsageError
-from barnabas.log.directories.checkpoints import META_PROPERTIES, read_properties
+from barnabas.log.directories.checkpoints import META_PROPERTIES, node_id_of, read_properties
 from barnabas.log.directories.data_directory import DataDirectory
 
 if TYPE_CHECKING:
@@ -43,10 +43,7 @@ def with_node_id(config: BrokerConfig) -> BrokerConfig:
     broker has had, where none is set and the brokers of the cluster share ZooKeeper. Raises UsageError."""
     if config.zookeeper_connect is None or "node.id" in config.static or not config.broker_id_generation_enable:
         return config
-    recorded = {
-        found.get("node.id", found.get("broker.id", ""))
-        for found in (read_properties(f"{directory}/{META_PROPERTIES}") for directory in config.data_dirs)
-    }
+    recorded = {node_id_of(read_properties(f"{directory}/{META_PROPERTIES}")) for directory in config.data_dirs}
     known = next((text for text in sorted(recorded) if text.isdecimal()), None)
     if known is None:
         registry = _open(config, None)

@@ -1,7 +1,6 @@
 """`barnabas log-dirs`: the directories of the brokers' replicas, and the room that is left."""
 
 import os
-import sys
 import time
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
@@ -10,7 +9,8 @@ from barnabas import Admin
 from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.outcomes import outcomes
-from barnabas.cli.framework.output import CommandFailed, notice, show, size_text, table
+from barnabas.cli.framework.output import CommandFailed, show, size_text, table
+from barnabas.cli.framework.progress import ProgressLines
 from barnabas.cli.framework.resources import PARTITIONS, broker_ids, chosen_partitions, plural
 from barnabas.client.admin.log_dirs import LogDir
 from barnabas.errors import UsageError, error_for
@@ -149,7 +149,7 @@ def _broker(admin: Admin, asked: int | None) -> int:
 def _wait(admin: Admin, broker_id: int, partitions: Sequence[TopicPartition], path: str) -> dict[TopicPartition, str]:
     """Waits until none of these replicas moves, and tells the progress on a terminal's standard error. Returns those
     that are elsewhere."""
-    before = ""
+    progress = ProgressLines()
     while partitions:
         homes: dict[TopicPartition, str] = {}
         lags: dict[TopicPartition, int] = {}
@@ -164,8 +164,6 @@ def _wait(admin: Admin, broker_id: int, partitions: Sequence[TopicPartition], pa
             stayed = f"it did not move; the log of broker {broker_id} says why"
             return {tp: stayed for tp in partitions if homes.get(tp) != os.path.normpath(path)}
         text = f"{plural(len(lags), 'partition')} of {len(partitions)} to go, {sum(lags.values()):,} offsets to copy"
-        if text != before and sys.stderr.isatty():
-            notice(text)
-        before = text
+        progress.tell(text)
         time.sleep(POLL_S)
     return {}

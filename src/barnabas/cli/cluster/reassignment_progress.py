@@ -1,7 +1,6 @@
 """The reassignments in progress, and how far their new replicas are."""
 
 import math
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -9,7 +8,8 @@ from typing import Any, Final
 
 from barnabas import Admin
 from barnabas.cli.cluster.reassignment_throttle import Rates
-from barnabas.cli.framework.output import notice, size_text, table
+from barnabas.cli.framework.output import size_text, table
+from barnabas.cli.framework.progress import ProgressLines
 from barnabas.cli.framework.replication import ids_text
 from barnabas.cli.framework.resources import plural
 from barnabas.client.errors import ItemsFailed
@@ -141,7 +141,7 @@ def wait_until_done(
 ) -> None:
     """Waits until the reassignments of these partitions are over, and tells the progress on a terminal's standard
     error."""
-    before = ""
+    progress = ProgressLines()
     first: tuple[float, int] | None = None
     while rows := progress_rows(admin, partitions):
         now, left = clock(), sum(row["bytes_left"] for row in rows)
@@ -150,7 +150,5 @@ def wait_until_done(
         if left < first[1] and now > first[0]:
             rate = (first[1] - left) / (now - first[0])
             text += f", about {seconds_text(left / rate)} at {size_text(rate)}/s"
-        if text != before and sys.stderr.isatty():
-            notice(text)
-        before = text
+        progress.tell(text)
         sleep(POLL_S)

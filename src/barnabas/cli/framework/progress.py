@@ -6,7 +6,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, TextIO
 
-__all__ = ["Progress"]
+from barnabas.cli.framework.output import notice
+
+__all__ = ["Progress", "ProgressLines"]
 
 INTERVAL_S: Final = 0.5
 CLEAR_LINE: Final = "\r\x1b[K"
@@ -64,3 +66,15 @@ class Progress:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.clear()
+
+
+class ProgressLines:
+    """Tells on a terminal's standard error how far something is, by a line whenever the text is another."""
+
+    def __init__(self) -> None:
+        self._before = ""
+
+    def tell(self, text: str) -> None:
+        if text != self._before and sys.stderr.isatty():
+            notice(text)
+        self._before = text

@@ -221,14 +221,6 @@ class ZooKeeperSession:
         found = self._gather(ask, [path], False)[0]
         return None if found is None else Node(b"", found.version, found.ephemeralOwner)
 
-    def watch_children(self, path: str) -> list[str]:
-        """Returns the names of the nodes below one, and calls back once when they change."""
-
-        def ask(full: str) -> Any:
-            return self._client.get_children_async(full, watch=self._watched)
-
-        return self._gather(ask, [path], False)[0] or []
-
     def _gather(self, ask: Callable[[str], Any], paths: Sequence[str], sync: bool) -> list[Any]:
         self._require_connection()
         with self._answers():

@@ -632,11 +632,6 @@ class ZooKeeperRegistry(Registry):
                 return ProducerIdBlock(first, size)
         raise RegistryUnavailable("other brokers took producer ids all the time")
 
-    def close(self) -> None:
-        with suppress(RegistryUnavailable):
-            self.end_session()
-        self.abandon()
-
     def abandon(self) -> None:
         self._watchers.clear()
         self._session.close()
