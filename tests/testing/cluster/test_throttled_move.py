@@ -7,7 +7,7 @@ import time
 import pytest
 
 from barnabas import Producer
-from barnabas.cli.cluster.reassignment_throttle import remove_throttle, set_throttle
+from barnabas.cli.cluster.reassignment.throttle import remove_throttle, set_throttle
 from barnabas.testing import Cluster
 from barnabas.types import TopicPartition
 

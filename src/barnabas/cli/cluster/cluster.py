@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from barnabas.cli.cluster import reassign
 from barnabas.cli.cluster.leader_history import chosen_changes, history_text
+from barnabas.cli.cluster.reassignment import balance, reassign
 from barnabas.cli.cluster.under_replicated import under_replicated_partitions, under_replicated_text
 from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
@@ -67,6 +67,7 @@ def unregister(
 
 app.command("elect", example="barnabas cluster elect orders\nbarnabas cluster elect --all-topics")(elect_leaders)
 reassign.register(app)
+balance.register(app)
 
 
 @app.command(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from barnabas.cli.cluster.reassignment_file import parse_assignment, reassignment_json
+from barnabas.cli.cluster.reassignment.file import parse_assignment, reassignment_json
 from barnabas.errors import UsageError
 from barnabas.types import TopicPartition
 

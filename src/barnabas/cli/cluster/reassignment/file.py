@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from barnabas.cli.cluster.reassignment_plan import Assignment
+from barnabas.cli.cluster.reassignment.plan import Assignment
 from barnabas.errors import UsageError
 from barnabas.types import TopicPartition
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.cli.cluster.reassignment_progress import seconds_text
+from barnabas.cli.cluster.reassignment.progress import seconds_text
 from barnabas.cli.framework.resources import chosen_partitions
 from barnabas.errors import ItemsFailed, NoReassignmentInProgress
 from barnabas.testing import Cluster

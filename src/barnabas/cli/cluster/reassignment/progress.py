@@ -7,15 +7,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from barnabas import Admin
-from barnabas.cli.cluster.reassignment_throttle import Rates
+from barnabas.cli.cluster.reassignment.throttle import Rates
 from barnabas.cli.framework.output import size_text, table
 from barnabas.cli.framework.progress import ProgressLines
 from barnabas.cli.framework.replication import ids_text
-from barnabas.cli.framework.resources import plural
+from barnabas.cli.framework.resources import broker_ids, plural
 from barnabas.client.errors import ItemsFailed
 from barnabas.types import TopicPartition
 
-__all__ = ["progress_rows", "progress_text", "seconds_text", "wait_until_done"]
+__all__ = ["partition_sizes", "progress_rows", "progress_text", "seconds_text", "wait_until_done"]
 
 POLL_S: Final = 0.5
 
@@ -32,7 +32,7 @@ def progress_rows(
         running = {tp: running[tp] for tp in partitions if tp in running}
     if not running:
         return []
-    sizes = _sizes(admin, running)
+    sizes = _replica_sizes(admin, running)
     views = {view.name: view for view in admin.list_topics(internal=True)}
     rows = []
     times = _CopyTimes(rates or {})
@@ -89,10 +89,20 @@ class _CopyTimes:
         return rates.leader if sends else rates.follower
 
 
-def _sizes(admin: Admin, partitions: Collection[TopicPartition]) -> dict[tuple[TopicPartition, int], int]:
-    """Returns the bytes of each partition on each live broker."""
+def partition_sizes(admin: Admin) -> dict[TopicPartition, int]:
+    """Returns the bytes of a replica of each partition: of the largest one on a live broker."""
+    largest: dict[TopicPartition, int] = {}
+    for (tp, _), size in _replica_sizes(admin, None).items():
+        largest[tp] = max(size, largest.get(tp, 0))
+    return largest
+
+
+def _replica_sizes(
+    admin: Admin, partitions: Collection[TopicPartition] | None
+) -> dict[tuple[TopicPartition, int], int]:
+    """Returns the bytes of these partitions, or of all, on each live broker."""
     try:
-        found = admin.describe_log_dirs(partitions=partitions)
+        found = admin.describe_log_dirs(broker_ids(admin, None), partitions)
     except ItemsFailed as error:
         found = dict(error.succeeded)
     return {

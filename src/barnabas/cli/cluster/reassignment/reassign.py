@@ -1,34 +1,31 @@
 """`barnabas cluster reassign` and `drain`: move replicas to other brokers."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated
 
-from barnabas import Admin
-from barnabas.cli.cluster.reassignment_file import parse_assignment, reassignment_json
-from barnabas.cli.cluster.reassignment_plan import Assignment, plan_replicas
-from barnabas.cli.cluster.reassignment_progress import progress_rows, progress_text, wait_until_done
-from barnabas.cli.cluster.reassignment_throttle import remove_throttle, set_throttle, throttle_rates
+from barnabas.cli.cluster.reassignment.file import parse_assignment, reassignment_json
+from barnabas.cli.cluster.reassignment.moves import (
+    Throttle,
+    assignment_of,
+    begin_moves,
+    live_racks,
+    remove_throttle_at_end,
+)
+from barnabas.cli.cluster.reassignment.plan import Assignment, plan_replicas
+from barnabas.cli.cluster.reassignment.progress import partition_sizes, progress_rows, progress_text
+from barnabas.cli.cluster.reassignment.throttle import throttle_rates
 from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.outcomes import outcomes
 from barnabas.cli.framework.output import CommandFailed, notice, print_json, show, table
 from barnabas.cli.framework.replication import ids_text
-from barnabas.cli.framework.resources import PARTITIONS, broker_ids, chosen_partitions, chosen_topics, plural
-from barnabas.connection.cluster import TopicView
+from barnabas.cli.framework.resources import PARTITIONS, chosen_partitions, chosen_topics, plural
 from barnabas.errors import UsageError
 from barnabas.types import TopicPartition
 
 __all__ = ["register"]
 
-Throttle = Annotated[
-    int,
-    Option(
-        metavar="BYTES",
-        minimum=0,
-        help="Copy at most so many bytes per second to and from each broker; 0 is no limit, or the one that is set.",
-    ),
-]
 Wait = Annotated[bool, Option(help="Return when all is done, not when it has begun.")]
 
 
@@ -68,13 +65,13 @@ def plan(
     with cluster.admin() as admin:
         views = admin.list_topics(internal=True)
         wanted = chosen_topics(admin, topics) if topics else views
-        racks = _racks(admin, broker)
-    present = _assignment(wanted)
+        racks, sizes = live_racks(admin, broker), partition_sizes(admin)
+    present = assignment_of(wanted)
     if current:
         print_json(reassignment_json(present))
         return
-    others = {tp: replicas for tp, replicas in _assignment(views).items() if tp not in present}
-    planned = plan_replicas(present, racks, replication_factor=replication_factor or None, others=others)
+    others = {tp: replicas for tp, replicas in assignment_of(views).items() if tp not in present}
+    planned = plan_replicas(present, racks, replication_factor=replication_factor or None, others=others, sizes=sizes)
     print_json(reassignment_json(planned))
     if not json:
         changed = [tp for tp in planned if list(present[tp]) != planned[tp]]
@@ -97,7 +94,7 @@ def execute(
     """
     planned = parse_assignment(_read(file), file)
     with cluster.admin() as admin:
-        failed = _begin(admin, planned, wait=wait, throttle=throttle)
+        failed = begin_moves(admin, planned, wait=wait, throttle=throttle)
     if throttle and not wait:
         notice("the throttle stays until `barnabas cluster reassign status` finds that all is done")
     _finish(planned, failed, "reassigned" if wait else "begun", json)
@@ -112,7 +109,7 @@ def status(cluster: Cluster = DEFAULT_CLUSTER, json: Json = False) -> None:
     with cluster.admin() as admin:
         rows = progress_rows(admin, rates=throttle_rates(admin))
         if not rows:
-            _remove_throttle(admin)
+            remove_throttle_at_end(admin)
     show(rows, json, lambda: progress_text(rows))
 
 
@@ -131,7 +128,7 @@ def cancel(
         running = admin.list_partition_reassignments()
         chosen = [tp for tp in chosen_partitions(admin, topics) if tp in running] if topics else list(running)
         _, failed = outcomes(lambda: admin.alter_partition_reassignments(dict.fromkeys(chosen)))
-        _remove_throttle(admin)
+        remove_throttle_at_end(admin)
     _finish(dict.fromkeys(chosen, ()), failed, "cancelled", json, nothing="no reassignment is in progress")
 
 
@@ -148,16 +145,16 @@ def drain(
     only: `barnabas cluster reassign status` shows what is left.
     """
     with cluster.admin() as admin:
-        present = _assignment(admin.list_topics(internal=True))
-        racks = _racks(admin, None)
+        present = assignment_of(admin.list_topics(internal=True))
+        racks = live_racks(admin)
         racks.pop(broker, None)
         leaving = {tp: replicas for tp, replicas in present.items() if broker in replicas}
         others = {tp: replicas for tp, replicas in present.items() if tp not in leaving}
-        planned = plan_replicas(leaving, racks, others=others)
+        planned = plan_replicas(leaving, racks, others=others, sizes=partition_sizes(admin))
         if not execute:
             _show_plan(present, planned, broker, json)
             return
-        failed = _begin(admin, planned, wait=True, throttle=throttle)
+        failed = begin_moves(admin, planned, wait=True, throttle=throttle)
     _finish(planned, failed, "moved", json, nothing=f"broker {broker} has no replicas")
 
 
@@ -178,38 +175,6 @@ def _show_plan(present: Assignment, planned: Assignment, broker: int, as_json: b
         return f"{head}\n{table(('topic', 'partition', 'replicas', 'planned'), rows)}"
 
     show(report, as_json, text)
-
-
-def _racks(admin: Admin, wanted: Iterable[int] | None) -> dict[int, str | None]:
-    """Returns the racks of these brokers, or of all that are live. Raises CommandFailed for one that is not live."""
-    ids = broker_ids(admin, wanted)
-    return {node_id: broker.rack for node_id, broker in admin.describe_cluster().brokers.items() if node_id in ids}
-
-
-def _assignment(views: Iterable[TopicView]) -> dict[TopicPartition, Sequence[int]]:
-    return {TopicPartition(view.name, p.partition): p.replicas for view in views for p in view.in_order()}
-
-
-def _begin(admin: Admin, planned: Assignment, *, wait: bool, throttle: int) -> Mapping[TopicPartition, Exception]:
-    """Begins the reassignments that change something. Returns the errors."""
-    if not planned:
-        return {}
-    if throttle:
-        set_throttle(admin, planned, throttle)
-    wanted: dict[tuple[str, int], Sequence[int] | None] = {tp: list(replicas) for tp, replicas in planned.items()}
-    _, failed = outcomes(lambda: admin.alter_partition_reassignments(wanted))
-    if wait:
-        wait_until_done(admin, [tp for tp in planned if tp not in failed])
-        _remove_throttle(admin)
-    return failed
-
-
-def _remove_throttle(admin: Admin) -> None:
-    """Removes the throttle of reassignments if none is in progress any more, and says so."""
-    removed = remove_throttle(admin)
-    if removed.topics:
-        brokers, topics = ids_text(removed.brokers), plural(len(removed.topics), "topic")
-        notice(f"removed the throttle from {topics} and the brokers {brokers}")
 
 
 def _finish(

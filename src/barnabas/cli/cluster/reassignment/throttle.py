@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from barnabas import Admin
-from barnabas.cli.cluster.reassignment_plan import Assignment
+from barnabas.cli.cluster.reassignment.plan import Assignment
 from barnabas.cli.framework.resources import broker_ids
 
 __all__ = ["Rates", "RemovedThrottle", "remove_throttle", "set_throttle", "throttle_rates"]

@@ -1,0 +1,1 @@
+"""Moves of replicas to other brokers: plans, their execution, progress and throttle."""

@@ -1,0 +1,59 @@
+"""The replicas of partitions as they are, and moves of them from the beginning to the end."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated
+
+from barnabas import Admin
+from barnabas.cli.cluster.reassignment.plan import Assignment
+from barnabas.cli.cluster.reassignment.progress import wait_until_done
+from barnabas.cli.cluster.reassignment.throttle import remove_throttle, set_throttle
+from barnabas.cli.framework.app import Option
+from barnabas.cli.framework.outcomes import outcomes
+from barnabas.cli.framework.output import notice
+from barnabas.cli.framework.replication import ids_text
+from barnabas.cli.framework.resources import broker_ids, plural
+from barnabas.connection.cluster import TopicView
+from barnabas.types import TopicPartition
+
+__all__ = ["Throttle", "assignment_of", "begin_moves", "live_racks", "remove_throttle_at_end"]
+
+Throttle = Annotated[
+    int,
+    Option(
+        metavar="BYTES",
+        minimum=0,
+        help="Copy at most so many bytes per second to and from each broker; 0 is no limit, or the one that is set.",
+    ),
+]
+
+
+def assignment_of(views: Iterable[TopicView]) -> dict[TopicPartition, Sequence[int]]:
+    return {TopicPartition(view.name, p.partition): p.replicas for view in views for p in view.in_order()}
+
+
+def live_racks(admin: Admin, wanted: Iterable[int] | None = None) -> dict[int, str | None]:
+    """Returns the racks of these brokers, or of all that are live. Raises CommandFailed for one that is not live."""
+    ids = broker_ids(admin, wanted)
+    return {node_id: broker.rack for node_id, broker in admin.describe_cluster().brokers.items() if node_id in ids}
+
+
+def begin_moves(admin: Admin, planned: Assignment, *, wait: bool, throttle: int) -> Mapping[TopicPartition, Exception]:
+    """Begins the reassignments that change something, and may wait for their end. Returns the errors."""
+    if not planned:
+        return {}
+    if throttle:
+        set_throttle(admin, planned, throttle)
+    wanted: dict[tuple[str, int], Sequence[int] | None] = {tp: list(replicas) for tp, replicas in planned.items()}
+    _, failed = outcomes(lambda: admin.alter_partition_reassignments(wanted))
+    if wait:
+        wait_until_done(admin, [tp for tp in planned if tp not in failed])
+        remove_throttle_at_end(admin)
+    return failed
+
+
+def remove_throttle_at_end(admin: Admin) -> None:
+    """Removes the throttle of reassignments if none is in progress any more, and says so."""
+    removed = remove_throttle(admin)
+    if removed.topics:
+        brokers, topics = ids_text(removed.brokers), plural(len(removed.topics), "topic")
+        notice(f"removed the throttle from {topics} and the brokers {brokers}")
