@@ -4,7 +4,7 @@ from barnabas.replication.partition import Partition
 from barnabas.replication.replica import FollowerFetch
 from barnabas.types import BrokerId, LeaderEpoch, Offset
 
-__all__ = ["FOLLOWER", "add_follower", "elect", "follower_has", "remove_follower"]
+__all__ = ["FOLLOWER", "add_follower", "elect", "follower_has", "remove_follower", "without_follower"]
 
 FOLLOWER = BrokerId(99)
 
@@ -17,6 +17,11 @@ def add_follower(partition: Partition) -> None:
 def remove_follower(partition: Partition) -> None:
     """Takes the second replica out of the ISR."""
     _change(partition, partition.replicas, partition.replicas[:1])
+
+
+def without_follower(partition: Partition) -> None:
+    """Makes the leader the only replica."""
+    _change(partition, partition.replicas[:1], partition.replicas[:1])
 
 
 def elect(partition: Partition, leader: BrokerId) -> None:

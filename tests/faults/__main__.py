@@ -62,6 +62,9 @@ def main() -> int:
         "--deeds", default=",".join(deed.name.lower() for deed in Deed), help="the kinds of faults (default: all)"
     )
     several.add_argument("--calm", action="store_true", help="one fault at a time, to measure how long each is felt")
+    several.add_argument(
+        "--trace", default="", metavar="eos,msg", help="what librdkafka's idempotent producer tells on standard error"
+    )
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="barnabas-faults-"))
     if options.test == CLUSTER:
@@ -99,6 +102,7 @@ def run_cluster(options: argparse.Namespace, root: Path) -> int:
         options.port,
         frozenset(Deed[name.strip().upper()] for name in options.deeds.split(",") if name.strip()),
         keep=options.keep,
+        traced=options.trace,
         pause_s=CALM_S if options.calm else PAUSE_S,
     )
     failed = 1

@@ -8,8 +8,8 @@ from barnabas.replication.partition import Partition
 from barnabas.types import BrokerId, LeaderEpoch
 
 
-def validated_batch(value: bytes = b"x") -> ValidatedBatch:
-    batch = build_batch([Record(0, 1_700_000_000_000, None, value, ())])
+def validated_batch(value: bytes = b"x", **producer: int) -> ValidatedBatch:
+    batch = build_batch([Record(0, 1_700_000_000_000, None, value, ())], **producer)
     header = read_header(batch)
     return ValidatedBatch(header, batch, header.max_timestamp, 0, 1)
 

@@ -25,6 +25,7 @@ from barnabas.errors import (
     UnknownTopicOrPartition,
 )
 from barnabas.log.log_manager import LogManager
+from barnabas.records.validation import ValidatedBatch
 from barnabas.replication.partition import Partition
 from barnabas.replication.replica import BrokerState, FollowerFetch, IsrChange
 from barnabas.types import BrokerId, LeaderEpoch, Offset, TopicPartition
@@ -84,6 +85,44 @@ def test_acks_all_needs_enough_replicas_in_sync(partition: Partition) -> None:
     assert partition.append_as_leader(validated_batch(), 1).first_offset == 0
     lead(partition, isr=(ME, OTHER), replicas=(ME, OTHER), partition_epoch=1)
     assert partition.append_as_leader(validated_batch(), -1).first_offset == 1
+
+
+def sent(sequence: int) -> ValidatedBatch:
+    return validated_batch(producer_id=7, producer_epoch=0, base_sequence=sequence)
+
+
+@pytest.mark.parametrize("first", [0, 1], ids=["a new producer", "a known one"])
+def test_a_batch_that_follows_one_refused_for_too_few_replicas_waits_for_that(partition: Partition, first: int) -> None:
+    lead(partition, replicas=(ME, OTHER), isr=(ME, OTHER))
+    for sequence in range(first):
+        partition.append_as_leader(sent(sequence), -1)
+    lead(partition, replicas=(ME, OTHER), partition_epoch=1)
+    with pytest.raises(NotEnoughReplicas):
+        partition.append_as_leader(sent(first), -1)
+    lead(partition, isr=(ME, OTHER), replicas=(ME, OTHER), partition_epoch=2)
+    with pytest.raises(NotEnoughReplicas, match=rf"the sequence {first} was refused"):
+        partition.append_as_leader(sent(first + 1), -1)
+    assert partition.append_as_leader(sent(first), -1).first_offset == first
+    assert partition.append_as_leader(sent(first + 1), -1).first_offset == first + 1
+
+
+def test_a_batch_that_follows_one_refused_by_the_disk_waits_for_that(partition: Partition) -> None:
+    lead(partition)
+    partition.append_as_leader(sent(0), -1)
+    partition.log.offline_reason = "the disk is full"
+    with pytest.raises(KafkaStorageError):
+        partition.append_as_leader(sent(1), -1)
+    partition.log.offline_reason = None
+    with pytest.raises(NotEnoughReplicas):
+        partition.append_as_leader(sent(2), -1)
+    assert partition.append_as_leader(sent(1), -1).first_offset == 1
+
+
+def test_a_coordinator_does_not_wait_for_what_a_client_was_refused(partition: Partition) -> None:
+    lead(partition)
+    partition.append_as_leader(sent(0), -1)
+    partition.note_refused(sent(1).header)
+    assert partition.append_as_leader(sent(5), -1, origin="coordinator").first_offset == 1
 
 
 def test_min_insync_replicas_is_at_most_the_number_of_replicas(partition: Partition) -> None:

@@ -36,11 +36,12 @@ from barnabas.errors import (
 from barnabas.log.log_offsets import AppendInfo, LogRead
 from barnabas.log.producers.verification_guards import VerificationGuard
 from barnabas.log.unified_log import UnifiedLog
-from barnabas.records.batch import Buffer
+from barnabas.records.batch import BatchHeader, Buffer
 from barnabas.records.file_slice import FileSlice
 from barnabas.records.validation import AppendPolicy, ValidatedBatch
 from barnabas.replication import follower
 from barnabas.replication.leader_state import BrokerEpochs, LeaderState
+from barnabas.replication.refused_batches import RefusedBatches
 from barnabas.replication.replica import FollowerFetch, FollowerRead, IsrChange
 from barnabas.replication.replica_selector import ReplicaView
 from barnabas.replication.replication_quota import ReplicationQuota
@@ -75,6 +76,7 @@ class Partition:
         "_lag_time_max_s",
         "_leader_state",
         "_min_in_sync_replicas",
+        "_refused",
         "_storage_failed",
         "append_policy",
         "epoch_start_offset",
@@ -139,6 +141,7 @@ class Partition:
         """Whether this leader is the only replica: then an append is committed at once."""
         self._commits_alone = False
         """Whether this leader is the only member of the ISR: otherwise no append can move the high watermark."""
+        self._refused: RefusedBatches | None = None
         self._flush_behind = flush_behind
         self._storage_failed = storage_failed
         self.flush_error: KafkaStorageError | None = None
@@ -232,16 +235,20 @@ class Partition:
         if not self.is_leader:
             raise NotLeaderOrFollower(f"broker does not lead {self.topic_partition}")
         if required_acks == -1 and self.is_under_min_isr:
+            self.note_refused(batch.header)
             raise NotEnoughReplicas(
                 f"{self.topic_partition} has {len(self.in_sync_replicas)} in-sync replicas, "
                 f"min.insync.replicas asks for {self._min_in_sync_replicas}"
             )
         log = self.log
+        if self._refused is not None and origin == "client":
+            self._refused.check(batch.header, log.producers.producers.get(batch.header.producer_id))
         try:
             info = log.append_as_leader(
                 batch, self.leader_epoch, origin=origin, guard=guard, transaction_version=transaction_version
             )
         except KafkaStorageError:
+            self.note_refused(batch.header)
             self._report_storage_failure()
             raise
         if self._flush_behind is not None:
@@ -256,6 +263,13 @@ class Partition:
         if self.watchers:
             self._wake()
         return info
+
+    def note_refused(self, header: BatchHeader) -> None:
+        """Notes that a client's batch was refused for a passing reason, for instance because this broker does not lead
+        yet."""
+        if self._refused is None:
+            self._refused = RefusedBatches()
+        self._refused.note(header)
 
     def _report_storage_failure(self) -> None:
         if self._storage_failed is not None:

@@ -186,7 +186,11 @@ class Writer(Client):
 
 
 class ConfluentWriter(Writer):
-    """The same with librdkafka."""
+    """The same with librdkafka. `traced`: what it tells on standard error, in the words of its setting `debug`."""
+
+    def __init__(self, *args: Any, traced: str = "", **options: Any) -> None:
+        self._traced = traced
+        super().__init__(*args, **options)
 
     def _sender(self) -> Callable[[Stream, int, bytes], None]:
         from confluent_kafka import Producer
@@ -202,6 +206,7 @@ class ConfluentWriter(Writer):
                 "linger.ms": self._rng.choice((0, 1, 5)),
                 "message.timeout.ms": DELIVERY_TIMEOUT_MS,
                 "error_cb": self._on_error,
+                **({"debug": self._traced, "log_level": 7} if self._traced else {}),
             }
         )
         self._flush = producer.flush

@@ -44,6 +44,7 @@ class Options:
     deeds: frozenset[Deed] = frozenset(Deed)
     dump_every: int = 10
     keep: bool = False
+    traced: str = ""
     pause_s: tuple[float, float] = PAUSE_S
 
 
@@ -87,7 +88,7 @@ class Round:
             self._settings(),
             linked=any(fault.deed is Deed.CUT for fault in self._faults),
         )
-        self._workload = Workload(self._brokers.bootstrap, self._rng)
+        self._workload = Workload(self._brokers.bootstrap, self._rng, options.traced)
 
     def _settings(self) -> dict[str, str]:
         settings = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 
 import barnabas
 from barnabas.client.admin.topics import NewTopic
@@ -43,7 +44,8 @@ Logs = dict[TopicPartition, list[Record]]
 class Workload:
     """Idempotent producers and one without a promise, readers, a group, feeders of transactions and their copiers."""
 
-    def __init__(self, bootstrap: str, rng: random.Random) -> None:
+    def __init__(self, bootstrap: str, rng: random.Random, traced: str = "") -> None:
+        """`traced` is for librdkafka's idempotent producer."""
         self.history = history = History()
         self._overdue: list[str] = []
         self._bootstrap, self._rng = bootstrap, rng
@@ -53,9 +55,10 @@ class Workload:
         def seeded() -> random.Random:
             return random.Random(rng.random())
 
+        confluent_writer = partial(ConfluentWriter, traced=traced)
         self._writers: list[Client] = [
             make(name, bootstrap, ledger, history, seeded(), interval_s=0.03)
-            for make, name in ((Writer, "writer-0"), (Writer, "writer-1"), (ConfluentWriter, "librdkafka"))
+            for make, name in ((Writer, "writer-0"), (Writer, "writer-1"), (confluent_writer, "librdkafka"))
         ]
         self._writers.append(Writer("hasty", bootstrap, scratch, history, seeded(), interval_s=0.02, acks="1"))
         self._writers += [Feeder(f"feeder-{number}", bootstrap, feed, history, seeded()) for number in range(2)]

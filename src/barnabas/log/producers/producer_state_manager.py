@@ -39,6 +39,7 @@ from barnabas.types import NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE, Offset, Pr
 
 __all__ = [
     "ALL_PRODUCERS_MAX",
+    "CACHED_BATCHES",
     "DEFAULT_PRODUCER_EXPIRATION_MS",
     "PRODUCERS_MAX",
     "CachedBatch",

@@ -10,7 +10,9 @@ import pytest
 from barnabas.protocol.apis import SERVED, ApiKey
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.testing import Broker
-from broker.followers import add_follower, remove_follower
+from barnabas.types import BrokerId
+from broker import followers
+from broker.followers import FOLLOWER, add_follower, remove_follower
 from broker.sent_requests import T0, append, batch, fetch, produce, values
 from broker.wire import Wire, name_of, on_loop, server_of
 
@@ -193,6 +195,36 @@ def test_an_idempotent_producer(broker: Broker, wire: Wire) -> None:
     assert send(0, epoch=1) == ("", 4)
     assert send(4)[0] == "InvalidProducerEpoch"
     assert broker.end_offsets("t")[0] == 5
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["one partition a request", "several"])
+def test_a_batch_behind_one_that_came_before_this_broker_led(broker: Broker, wire: Wire, together: bool) -> None:
+    def send(sequence: int) -> str:
+        records = batch(b"x", producer_id=7, producer_epoch=0, base_sequence=sequence)
+        others = {1: batch(b"y")} if together else {}
+        answer = wire.ask(produce(broker, {0: records, **others}, 9, acks=-1), 9)
+        return name_of(answer.responses[0].partition_responses[0].error_code)
+
+    def elect(leader: BrokerId) -> None:
+        on_loop(broker, lambda: followers.elect(partition, leader))
+
+    partition = server_of(broker).replica_manager.leader_of("t", 0)
+    me = partition.leader_id
+    assert send(0) == ""
+    elect(FOLLOWER)
+    assert send(1) == "NotLeaderOrFollower"
+    elect(me)
+    assert [send(2), send(3)] == ["NotEnoughReplicas"] * 2
+    assert [send(1), send(2), send(3)] == [""] * 3
+    assert send(5) == "OutOfOrderSequenceNumber"
+
+
+def test_what_is_no_batch_is_refused_where_nobody_leads(broker: Broker, wire: Wire) -> None:
+    partition = server_of(broker).replica_manager.leader_of("t", 0)
+    on_loop(broker, lambda: followers.elect(partition, FOLLOWER))
+    for records in (None, b"", b"x" * 100):
+        result = only(wire.ask(produce(broker, {0: records}, 9), 9))
+        assert name_of(result.error_code) == "NotLeaderOrFollower"
 
 
 def test_one_request_with_the_same_partition_twice(broker: Broker, wire: Wire) -> None:

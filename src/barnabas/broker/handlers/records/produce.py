@@ -7,6 +7,7 @@ The first batch of a transaction in a partition is verified with the transaction
 Compressed batches that take more than a millisecond or two to validate are validated in a thread (`batch_validator`).
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from struct import Struct
@@ -167,6 +168,7 @@ def _validate(
                     raise TooMuchWork("the batches before it took long")
                 results.append(validate_produce(records, policy, now_ms, zstd_allowed=zstd_allowed, at_once=True))
             except KafkaError as error:
+                _note_refused(broker, name, index, error, records)
                 results.append(error)
             except TooMuchWork:
                 heavy.append(BatchToValidate(bytes(records or b""), policy, now_ms, zstd_allowed))
@@ -265,6 +267,7 @@ def _append_single(
                 return None
         info = partition.append_as_leader(batch, single.acks)
     except KafkaError as error:
+        _note_refused(broker, name, index, error, records)
         return _respond(broker, context, [(topic, [_refused(broker, name, index, error)])])
     except TooMuchWork:
         raise
@@ -276,6 +279,15 @@ def _append_single(
         waiting = [Uncommitted(partition, info.last_offset, (0, 0))]
         return _delayed(broker, context, [(topic, [result])], waiting, single.acks, single.timeout_ms)
     return (single.response(context.correlation_id, info.first_offset, info.log_append_time, info.log_start_offset),)
+
+
+def _note_refused(broker: BrokerServices, name: str, index: int, error: KafkaError, records: memoryview | None) -> None:
+    """Has a replica that does not lead note the batch: it may lead when the next one comes."""
+    if isinstance(error, NotLeaderOrFollower):
+        partition = broker.replica_manager.get(name, index)
+        if partition is not None:
+            with contextlib.suppress(KafkaError):
+                partition.note_refused(read_header(records or b""))
 
 
 def _must_wait(partition: Partition, acks: int) -> bool:
