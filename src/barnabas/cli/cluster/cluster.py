@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+from barnabas.cli.cluster.doctor import cluster_doctor
 from barnabas.cli.cluster.leader_history import chosen_changes, history_text
 from barnabas.cli.cluster.reassignment import balance, reassign
 from barnabas.cli.cluster.under_replicated import under_replicated_partitions, under_replicated_text
@@ -66,6 +67,7 @@ def unregister(
 
 
 app.command("elect", example="barnabas cluster elect orders\nbarnabas cluster elect --all-topics")(elect_leaders)
+app.command("doctor", example="barnabas cluster doctor\nbarnabas cluster doctor --write --json")(cluster_doctor)
 reassign.register(app)
 balance.register(app)
 

@@ -1,6 +1,6 @@
 """`barnabas cluster under-replicated`: the partitions whose ISR is not full."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from barnabas import Admin
@@ -8,6 +8,7 @@ from barnabas.cli.framework.output import table
 from barnabas.cli.framework.replication import eligible_leaders, ids_text, is_under_replicated, replica_state
 from barnabas.cli.framework.resources import chosen_topics
 from barnabas.client.admin.configs import ConfigResource
+from barnabas.client.admin.reassignments import PartitionReassignment
 from barnabas.client.admin.topics import EligibleLeaders
 from barnabas.client.errors import ItemsFailed
 from barnabas.types import TopicPartition
@@ -17,12 +18,18 @@ __all__ = ["under_replicated_partitions", "under_replicated_text"]
 MIN_ISR = "min.insync.replicas"
 
 
-def under_replicated_partitions(admin: Admin, topics: Sequence[str]) -> list[dict[str, Any]]:
-    """Returns a row for each under-replicated partition of these topics and patterns; without any, of all topics."""
+def under_replicated_partitions(
+    admin: Admin,
+    topics: Sequence[str],
+    reassignments: Mapping[TopicPartition, PartitionReassignment] | None = None,
+) -> list[dict[str, Any]]:
+    """Returns a row for each under-replicated partition of these topics and patterns; without any, of all topics.
+    `reassignments` are those in progress; for None the controller is asked."""
     views = chosen_topics(admin, topics) if topics else admin.list_topics(internal=True)
     views = [view for view in views if any(map(is_under_replicated, view.partitions.values()))]
     leaders, minimums = eligible_leaders(admin, views), _min_in_sync(admin, [view.name for view in views])
-    reassignments = admin.list_partition_reassignments() if views else {}
+    if reassignments is None:
+        reassignments = admin.list_partition_reassignments() if views else {}
     rows = []
     for view in views:
         minimum = minimums.get(view.name)

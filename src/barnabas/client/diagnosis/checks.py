@@ -30,7 +30,7 @@ from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRespons
 from barnabas.protocol.schema import Request
 from barnabas.records.compiled.installation import HOW_TO_COMPILE, describe_installation, is_compiled
 
-__all__ = ["Check", "diagnose", "tls_name"]
+__all__ = ["FAILED", "OK", "SKEW_MAX_MS", "WARNING", "Check", "diagnose", "hasty_settings", "probe_for", "tls_name"]
 
 NEEDED: Final = (
     ApiKey.METADATA,
@@ -109,6 +109,23 @@ class Probe:
         self.close()
 
 
+def probe_for(host: str, port: int, given: Mapping[str, object], timeout_s: float) -> Probe:
+    """Returns a client of one address, which connects at its first request. `given` are settings of clients."""
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return Probe(address, AdminSettings(hasty_settings(given, address, timeout_s)), timeout_s)
+
+
+def hasty_settings(given: Mapping[str, object], bootstrap: str, timeout_s: float) -> dict[str, object]:
+    """Returns the settings of a client that gives up soon."""
+    return {
+        **given,
+        "bootstrap.servers": bootstrap,
+        "bootstrap.timeout.ms": 0,
+        "client.id": "barnabas-doctor",
+        "socket.connection.setup.timeout.ms": int(timeout_s * 900),
+    }
+
+
 def diagnose(
     bootstrap: str, given: Mapping[str, object] | None = None, *, timeout_s: float = 5.0, write: bool = False
 ) -> Iterator[Check]:
@@ -153,19 +170,8 @@ class Diagnosis:
         if write and usable:
             yield from self._check_round_trip()
 
-    def _settings(self, bootstrap: str) -> dict[str, object]:
-        """Returns the settings of a client that gives up soon."""
-        return {
-            **self._given,
-            "bootstrap.servers": bootstrap,
-            "bootstrap.timeout.ms": 0,
-            "client.id": "barnabas-doctor",
-            "socket.connection.setup.timeout.ms": int(self._timeout_s * 900),
-        }
-
     def _probe(self, host: str, port: int) -> Probe:
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        return Probe(address, AdminSettings(self._settings(address)), self._timeout_s)
+        return probe_for(host, port, self._given, self._timeout_s)
 
     # --- one address ------------------------------------------------------------------------------------------------
 
@@ -271,7 +277,7 @@ class Diagnosis:
 
         started = time.perf_counter()
         try:
-            result = round_trip(self._settings(self._bootstrap), self._timeout_s)
+            result = round_trip(hasty_settings(self._given, self._bootstrap, self._timeout_s), self._timeout_s)
         except (ClientError, KafkaError) as error:
             yield Check("produce", "temporary topic", FAILED, str(error), "see the broker's log", _ms(started))
             return

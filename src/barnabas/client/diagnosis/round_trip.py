@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from barnabas.client.admin.front import Admin
@@ -12,7 +12,7 @@ from barnabas.client.producer.front import Producer
 from barnabas.errors import OperationTimedOut
 from barnabas.types import TopicPartition
 
-__all__ = ["RoundTrip", "round_trip"]
+__all__ = ["RoundTrip", "clocks_ahead_ms", "round_trip"]
 
 
 class RoundTrip(NamedTuple):
@@ -33,6 +33,32 @@ def round_trip(settings: Mapping[str, object], timeout_s: float) -> RoundTrip:
             return _write_and_read(settings, name, timeout_s)
         finally:
             admin.delete_topics(name)
+
+
+def clocks_ahead_ms(settings: Mapping[str, object], node_ids: Sequence[int], timeout_s: float) -> dict[int, int]:
+    """Returns by how much the clock of each broker is ahead of ours: by the time that it gives to a record in a
+    partition of a temporary topic which it alone has. Raises KafkaError, ClientError."""
+    name = f"barnabas-doctor-{secrets.token_hex(4)}"
+    configs = {"message.timestamp.type": "LogAppendTime", "min.insync.replicas": "1"}
+    topic = NewTopic(name, configs=configs, assignments={index: [node_id] for index, node_id in enumerate(node_ids)})
+    timeout_ms = int(timeout_s * 1000)
+    with Admin(settings, default_api_timeout_ms=timeout_ms) as admin:
+        admin.create_topics(topic)
+        try:
+            with Producer(settings, linger_ms=0, max_block_ms=timeout_ms) as producer:
+                return {
+                    node_id: _clock_ahead_ms(producer, name, index, timeout_s) for index, node_id in enumerate(node_ids)
+                }
+        finally:
+            admin.delete_topics(name)
+
+
+def _clock_ahead_ms(producer: Producer, topic: str, partition: int, timeout_s: float) -> int:
+    for _ in range(2):  # the first record waits for the connection, too
+        began_ms, began = time.time_ns() // 1_000_000, time.perf_counter()
+        written = producer.send(topic, b"clock", partition=partition).result(timeout_s)
+        took_ms = (time.perf_counter() - began) * 1e3
+    return written.timestamp - (began_ms + int(took_ms / 2))
 
 
 def _write_and_read(settings: Mapping[str, object], name: str, timeout_s: float) -> RoundTrip:

@@ -10,7 +10,7 @@ from barnabas import Admin
 from barnabas.cli.cluster.reassignment.plan import Assignment
 from barnabas.cli.framework.resources import broker_ids
 
-__all__ = ["Rates", "RemovedThrottle", "remove_throttle", "set_throttle", "throttle_rates"]
+__all__ = ["Rates", "RemovedThrottle", "remove_throttle", "set_throttle", "throttle_rates", "throttled_followers"]
 
 LEADER_RATE: Final = "leader.replication.throttled.rate"
 FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
@@ -83,6 +83,15 @@ def throttle_rates(admin: Admin) -> dict[int, Rates]:
         if leader is not None or follower is not None:
             found[int(name)] = Rates(leader, follower)
     return found
+
+
+def throttled_followers(admin: Admin, topics: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Returns the replicas of topics that are throttled as followers: `PARTITION:BROKER`, or `*` for all."""
+    return {
+        topic: frozenset(text.split(","))
+        for topic, lists in _throttled_replicas(admin, topics).items()
+        if (text := lists.get(FOLLOWER_REPLICAS))
+    }
 
 
 def remove_throttle(admin: Admin) -> RemovedThrottle:

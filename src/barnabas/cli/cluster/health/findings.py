@@ -1,0 +1,272 @@
+"""The findings about the state of a cluster, each with the evidence and a way out."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from barnabas.cli.cluster.health.state import ClusterState
+from barnabas.cli.framework.output import size_text
+from barnabas.cli.framework.replication import ids_text
+from barnabas.cli.framework.resources import plural
+from barnabas.client.diagnosis.checks import FAILED, OK, SKEW_MAX_MS, WARNING, Check
+from barnabas.types import TopicPartition
+
+__all__ = ["clock_findings", "findings"]
+
+CONTROLLER_SLOW_MS: Final = 1000
+REGISTRY_SLOW_MS: Final = 500
+FREE_SPACE_MIN: Final = 0.05
+NAMED_MAX: Final = 3
+"""So many partitions are named, the others are counted."""
+
+
+def findings(state: ClusterState) -> Iterator[Check]:
+    """Yields the checks of the cluster's parts, from those on which the others depend."""
+    yield from _controller(state)
+    yield from _registry(state)
+    yield from _brokers(state)
+    yield from _directories(state)
+    yield from _partitions(state)
+    yield from _leaders(state)
+    yield from _internal_topics(state)
+
+
+def clock_findings(ahead_ms: Mapping[int, int]) -> Iterator[Check]:
+    """Yields a check of the brokers' clocks; `ahead_ms` is by how much each is ahead of ours."""
+    if not ahead_ms:
+        return
+    first, last = min(ahead_ms, key=lambda n: ahead_ms[n]), max(ahead_ms, key=lambda n: ahead_ms[n])
+    skew = ahead_ms[last] - ahead_ms[first]
+    if skew > SKEW_MAX_MS:
+        detail = f"the clock of broker {last} is {skew / 1000:.1f} s ahead of that of broker {first}"
+        hint = "set the clocks by NTP (`timedatectl set-ntp true` on each machine): retention and timestamps go by them"
+        yield Check("clock", "brokers", FAILED, detail, hint)
+    else:
+        yield Check("clock", "brokers", OK, f"the clocks of {plural(len(ahead_ms), 'broker')} are within {skew} ms")
+
+
+def _controller(state: ClusterState) -> Iterator[Check]:
+    target = f"broker {state.controller_id}" if state.controller_id >= 0 else "none"
+    consequence = "nobody elects leaders or creates topics meanwhile"
+    if state.controller_id < 0:
+        hint = f"{consequence}: start the brokers that have stopped; `barnabas cluster` lists them"
+        yield Check("controller", target, FAILED, "the cluster has no controller", hint)
+    elif state.controller.error:
+        hint = f"{consequence}: look at the log of {target}, or end its process, so that another broker takes over"
+        yield Check("controller", target, FAILED, f"does not answer: {state.controller.error}", hint)
+    else:
+        elapsed = state.controller.elapsed_ms
+        slow = elapsed > CONTROLLER_SLOW_MS
+        hint = f"elections take as long: look at the load of the machine of {target} and at its log" if slow else ""
+        yield Check("controller", target, WARNING if slow else OK, "answers", hint, elapsed)
+
+
+def _registry(state: ClusterState) -> Iterator[Check]:
+    name = f"ZooKeeper at {state.zookeeper}" if state.zookeeper else "the registry"
+    hint = (
+        f"ask ZooKeeper itself, with `echo srvr | nc HOST PORT` for each server of {state.zookeeper}"
+        if state.zookeeper
+        else "its file is on a slow or full disk, or a stopped process holds its lock"
+    )
+    well = True
+    for node_id, answer in sorted(state.registry.items()):
+        target = f"broker {node_id}"
+        if answer.error:
+            well = False
+            detail = f"cannot read the registry: {answer.error}"
+            yield Check("registry", target, FAILED, detail, f"elections and changes wait: {hint}")
+        elif answer.elapsed_ms > REGISTRY_SLOW_MS:
+            well = False
+            detail = f"{name} needs {answer.elapsed_ms:.0f} ms to answer"
+            yield Check("registry", target, WARNING, detail, f"elections and changes take long: {hint}")
+    if well and state.registry:
+        slowest = max(answer.elapsed_ms for answer in state.registry.values())
+        yield Check("registry", name, OK, f"answers {plural(len(state.registry), 'broker')}", "", slowest)
+
+
+def _brokers(state: ClusterState) -> Iterator[Check]:
+    replicas = Counter(n for view in state.topics for p in view.partitions.values() for n in p.replicas)
+    missing = sorted(state.fenced | (replicas.keys() - state.brokers.keys()))
+    for node_id in missing:
+        what = "has stopped or is not heard of" if node_id in state.fenced else "is not registered"
+        away = f"`barnabas cluster unregister {node_id}`"
+        if replicas[node_id]:
+            away = f"`barnabas cluster drain {node_id} --execute`, then {away}"
+        detail = f"{what}; it has {plural(replicas[node_id], 'replica')}"
+        hint = f"start it, also with an empty directory; or, if it is gone for good: {away}"
+        yield Check("broker", f"broker {node_id}", FAILED if replicas[node_id] else WARNING, detail, hint)
+    if not missing:
+        yield Check("broker", f"broker {ids_text(state.live)}", OK, "live")
+
+
+def _directories(state: ClusterState) -> Iterator[Check]:
+    well = True
+    for node_id, directories in sorted(state.directories.items()):
+        for directory in directories:
+            target = f"broker {node_id}: {directory.path}"
+            if directory.error_code:
+                well = False
+                hint = "mend or mount the disk, and restart the broker; the others have its replicas meanwhile"
+                yield Check("directory", target, FAILED, "the log directory has failed", hint)
+            elif 0 <= directory.usable_bytes < FREE_SPACE_MIN * directory.total_bytes:
+                well = False
+                free = f"{size_text(directory.usable_bytes)} of {size_text(directory.total_bytes)} are free"
+                hint = "make room: shorter retention (`barnabas configs set topic TOPIC retention.ms=MS`), or"
+                yield Check("directory", target, WARNING, free, f"{hint} `barnabas cluster balance --execute`")
+    silent = sorted(set(state.live) - state.directories.keys())
+    for node_id in silent:
+        hint = "its log says why"
+        yield Check("directory", f"broker {node_id}", WARNING, "does not tell its log directories", hint)
+    if well and not silent and state.directories:
+        count = sum(map(len, state.directories.values()))
+        yield Check("directory", f"of {plural(len(state.directories), 'broker')}", OK, f"all {count} usable")
+
+
+def _partitions(state: ClusterState) -> Iterator[Check]:
+    offline = [row for row in state.under_replicated if row["leader"] < 0]
+    for row in offline[:NAMED_MAX]:
+        eligible = row["elr"] or row["isr"] or row["replicas"]
+        hint = (
+            f"start broker {' or '.join(map(str, eligible))}; if it is gone for good, an unclean election gives up"
+            f" what only it had: `barnabas elect-leaders {row['topic']}:{row['partition']} --unclean`"
+        )
+        yield Check("offline", _name(row), FAILED, "has no leader: it serves nothing", hint)
+    if len(offline) > NAMED_MAX:
+        hint = "`barnabas cluster under-replicated` lists them"
+        yield Check("offline", f"{len(offline) - NAMED_MAX} more", FAILED, "have no leader", hint)
+    below = [row for row in state.under_replicated if row["accepts_acks_all"] is False and row["leader"] >= 0]
+    if below:
+        detail = f"{_names(below)} {'has' if len(below) == 1 else 'have'} fewer replicas in sync than"
+        hint = "bring the missing replicas back, as the following lines say; until then producers wait or fail"
+        yield Check("min-isr", plural(len(below), "partition"), FAILED, f"{detail} min.insync.replicas", hint)
+    yield from _missing_replicas(state)
+    if not state.under_replicated:
+        count = sum(len(p.replicas) for view in state.topics for p in view.partitions.values())
+        yield Check("replica", plural(count, "replica"), OK, "in sync")
+
+
+def _missing_replicas(state: ClusterState) -> Iterator[Check]:
+    """Yields a check for each reason why replicas of a broker are not in sync."""
+    found: defaultdict[tuple[int, str], list[Mapping[str, Any]]] = defaultdict(list)
+    for row in state.under_replicated:
+        for node_id in sorted(set(row["replicas"]) - set(row["isr"])):
+            found[node_id, _reason(state, row, node_id)].append(row)
+    for (node_id, reason), rows in sorted(found.items()):
+        status, text, hint = {
+            "dead": (FAILED, "the broker is not live", f"start broker {node_id}"),
+            "directory": (
+                FAILED,
+                "their log directory has failed",
+                f"mend or mount the disk of broker {node_id}, and restart it",
+            ),
+            "added": (WARNING, "they are being copied", "`barnabas cluster reassign status` shows how far they are"),
+            "throttled": (
+                WARNING,
+                f"their copies are throttled to {_rate(state, node_id)}",
+                f"allow more: `barnabas configs set broker {node_id} follower.replication.throttled.rate=BYTES`",
+            ),
+            "behind": (
+                FAILED,
+                f"the broker is live, but {size_text(sum(_bytes_behind(state, row, node_id) for row in rows))} behind",
+                f"it is too slow or stuck: look at its log, disk (`barnabas log-dirs --broker {node_id}`) and network",
+            ),
+        }[reason]
+        names = f"{_names(rows)} {'is' if len(rows) == 1 else 'are'} not in sync"
+        yield Check("replica", f"broker {node_id}", status, f"{names}: {text}", hint)
+
+
+def _reason(state: ClusterState, row: Mapping[str, Any], node_id: int) -> str:
+    if node_id not in state.live:
+        return "dead"
+    tp = TopicPartition(row["topic"], row["partition"])
+    directories = state.directories.get(node_id, [])
+    here = any(replica[:2] == tp for directory in directories for replica in directory.replicas)
+    if node_id in row["offline_replicas"] or (not here and any(directory.error_code for directory in directories)):
+        return "directory"
+    if _is_throttled(state, row, node_id):
+        return "throttled"
+    moving = state.reassignments.get(tp)
+    return "added" if moving is not None and node_id in moving.adding_replicas else "behind"
+
+
+def _is_throttled(state: ClusterState, row: Mapping[str, Any], node_id: int) -> bool:
+    named = state.throttled.get(row["topic"], frozenset())
+    return bool(named & {"*", f"{row['partition']}:{node_id}"}) and _rate(state, node_id) != ""
+
+
+def _rate(state: ClusterState, node_id: int) -> str:
+    rates = state.rates.get(node_id)
+    return "" if rates is None or rates.follower is None else f"{size_text(rates.follower)}/s"
+
+
+def _bytes_behind(state: ClusterState, row: Mapping[str, Any], node_id: int) -> int:
+    leader, own = (_size(state, row, broker) for broker in (row["leader"], node_id))
+    return max(0, leader - own)
+
+
+def _size(state: ClusterState, row: Mapping[str, Any], node_id: int) -> int:
+    tp = (row["topic"], row["partition"])
+    replicas = (r for directory in state.directories.get(node_id, ()) for r in directory.replicas if not r.is_future)
+    return sum(replica.size_bytes for replica in replicas if replica[:2] == tp)
+
+
+def _leaders(state: ClusterState) -> Iterator[Check]:
+    partitions = [
+        (TopicPartition(view.name, p.partition), p) for view in state.topics for p in view.partitions.values()
+    ]
+    moved = [tp for tp, p in partitions if p.leader >= 0 and p.leader != p.replicas[0] in p.in_sync_replicas]
+    if moved:
+        detail = f"{_some(moved)} not led by {'its' if len(moved) == 1 else 'their'} preferred leader"
+        hint = "the load is uneven: `barnabas elect-leaders --all-topics`"
+        yield Check("leaders", plural(len(moved), "partition"), WARNING, detail, hint)
+    having = {node_id for _, p in partitions for node_id in p.replicas}
+    idle = [node_id for node_id in state.live if node_id not in having]
+    if idle and len(partitions) >= len(state.live):
+        hint = "give it a share: `barnabas cluster balance` shows a plan, --execute carries it out"
+        yield Check("leaders", f"broker {ids_text(idle)}", WARNING, "has no replica of any partition", hint)
+    if not moved and not idle:
+        yield Check("leaders", plural(len(partitions), "partition"), OK, "led by their preferred leaders")
+
+
+def _internal_topics(state: ClusterState) -> Iterator[Check]:
+    """Yields checks of the topics in which coordinators keep groups and transactions."""
+    if len(state.live) < 2:
+        return
+    for view in state.topics:
+        if not view.is_internal or not view.partitions:
+            continue
+        partitions = list(view.partitions.values())
+        factor = min(len(p.replicas) for p in partitions)
+        leaders = {p.leader for p in partitions}
+        if factor == 1:
+            wanted = min(3, len(state.live))
+            hint = (
+                f"`barnabas cluster reassign plan {view.name} --replication-factor {wanted}"
+                " | barnabas cluster reassign execute - --wait`"
+            )
+            detail = "has one replica: groups or transactions stand still when its broker does, and are lost with it"
+            yield Check("coordinators", view.name, FAILED, detail, hint)
+        elif len(leaders) == 1 < len(partitions):
+            detail = f"broker {leaders.pop()} coordinates all of it"
+            hint = (
+                f"`barnabas elect-leaders {view.name}`; if that changes nothing: `barnabas cluster balance --execute`"
+            )
+            yield Check("coordinators", view.name, WARNING, detail, hint)
+        else:
+            detail = f"{plural(len(leaders), 'broker')} coordinate, {plural(factor, 'replica')} each"
+            yield Check("coordinators", view.name, OK, detail)
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return f"{row['topic']}-{row['partition']}"
+
+
+def _names(rows: Sequence[Mapping[str, Any]]) -> str:
+    return _some([TopicPartition(row["topic"], row["partition"]) for row in rows])
+
+
+def _some(partitions: Sequence[TopicPartition]) -> str:
+    """`t-0, t-1, t-2 and 5 more`."""
+    named = ", ".join(map(str, partitions[:NAMED_MAX]))
+    more = len(partitions) - NAMED_MAX
+    return f"{named} and {more} more" if more > 0 else named

@@ -1,0 +1,115 @@
+"""The state of a cluster, gathered from its brokers by public requests."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
+
+from barnabas import Admin
+from barnabas.cli.cluster.reassignment.throttle import Rates, throttle_rates, throttled_followers
+from barnabas.cli.cluster.under_replicated import under_replicated_partitions
+from barnabas.cli.framework.outcomes import outcomes
+from barnabas.client.admin.log_dirs import LogDir
+from barnabas.client.admin.reassignments import PartitionReassignment
+from barnabas.client.diagnosis.checks import probe_for
+from barnabas.connection.cluster import Broker, TopicView
+from barnabas.errors import BarnabasError, error_for
+from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
+from barnabas.types import TopicPartition
+
+__all__ = ["Answer", "ClusterState", "cluster_state"]
+
+T = TypeVar("T")
+
+ZOOKEEPER: Final = "zookeeper.connect"
+
+
+class Answer(NamedTuple):
+    """The time in which something answered, or the error that came instead."""
+
+    elapsed_ms: float
+    error: str = ""
+
+
+class ClusterState(NamedTuple):
+    """A cluster at one moment. What the brokers do not tell is empty."""
+
+    brokers: Mapping[int, Broker]
+    """All registered brokers."""
+    fenced: frozenset[int] = frozenset()
+    controller_id: int = -1
+    controller: Answer = Answer(0)
+    """To a request that only the controller serves."""
+    topics: tuple[TopicView, ...] = ()
+    under_replicated: tuple[Mapping[str, Any], ...] = ()
+    """Rows of `under_replicated_partitions`."""
+    reassignments: Mapping[TopicPartition, PartitionReassignment] = {}
+    directories: Mapping[int, list[LogDir]] = {}
+    """The log directories of the live brokers that answered."""
+    rates: Mapping[int, Rates] = {}
+    throttled: Mapping[str, frozenset[str]] = {}
+    """`PARTITION:BROKER` of the replicas that are throttled as followers, or `*`, by topic."""
+    registry: Mapping[int, Answer] = {}
+    """To a request for which a broker reads the registry."""
+    zookeeper: str = ""
+    """The addresses of the registry, if it is a ZooKeeper."""
+
+    @property
+    def live(self) -> list[int]:
+        return sorted(self.brokers.keys() - self.fenced)
+
+
+def cluster_state(admin: Admin, settings: Mapping[str, object], *, timeout_s: float) -> ClusterState:
+    """Returns the state of the cluster. Raises KafkaError, ClientError if not even its topics can be listed."""
+    described = admin.describe_cluster(include_fenced=True)
+    live = {node_id: broker for node_id, broker in described.brokers.items() if node_id not in described.fenced}
+    topics = tuple(admin.list_topics(internal=True))
+    reassignments, controller = _answer(admin.list_partition_reassignments)
+    rows = under_replicated_partitions(admin, (), reassignments or {})
+    directories, _ = _answer(lambda: outcomes(lambda: admin.describe_log_dirs(list(live))))
+    return ClusterState(
+        described.brokers,
+        described.fenced,
+        described.controller_id,
+        controller,
+        topics,
+        tuple(rows),
+        reassignments or {},
+        {} if directories is None else directories[0],
+        throttle_rates(admin) if rows else {},
+        throttled_followers(admin, {row["topic"] for row in rows}),
+        _registry_answers(live, settings, timeout_s),
+        _zookeeper(admin, min(live, default=-1)),
+    )
+
+
+def _answer(call: Callable[[], T]) -> tuple[T | None, Answer]:
+    """Returns the result, None after an error, and the time that it took."""
+    result, error, began = None, "", time.perf_counter()
+    try:
+        result = call()
+    except BarnabasError as problem:
+        error = str(problem)
+    return result, Answer((time.perf_counter() - began) * 1000, error)
+
+
+def _registry_answers(
+    brokers: Mapping[int, Broker], settings: Mapping[str, object], timeout_s: float
+) -> dict[int, Answer]:
+    """Asks brokers for the last row of the registry's history. Kafka's do not know that wish, and are left out."""
+    found = {}
+    for node_id, broker in brokers.items():
+        with probe_for(broker.host, broker.port, settings, timeout_s) as client:
+            _, connected = _answer(client.versions)
+            if connected.error:
+                continue  # the check of its address says so
+            response, answer = _answer(lambda: client.send(DescribeClusterRequest(leader_changes_max=1)))
+        if response is not None and response.error_code:
+            answer = answer._replace(error=str(error_for(response.error_code, response.error_message or "")))
+        if answer.error or (response is not None and response.leader_changes is not None):
+            found[node_id] = answer
+    return found
+
+
+def _zookeeper(admin: Admin, node_id: int) -> str:
+    found, _ = _answer(lambda: admin.describe_configs([("broker", str(node_id))], keys=[ZOOKEEPER]))
+    return next((entries[ZOOKEEPER].value or "" for entries in (found or {}).values() if ZOOKEEPER in entries), "")

@@ -1,0 +1,184 @@
+"""Findings about states of a cluster: the reason, the evidence, the way out."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from barnabas.cli.cluster.health.findings import clock_findings, findings
+from barnabas.cli.cluster.health.state import Answer, ClusterState
+from barnabas.cli.cluster.reassignment.throttle import Rates
+from barnabas.client.admin.log_dirs import LogDir, LogDirReplica
+from barnabas.client.admin.reassignments import PartitionReassignment
+from barnabas.client.diagnosis.checks import Check
+from barnabas.connection.cluster import Broker, PartitionView, TopicView
+from barnabas.types import BrokerId, LeaderEpoch, TopicPartition
+
+BROKERS = {n: Broker(BrokerId(n), "127.0.0.1", 9091 + n, None) for n in (1, 2, 3)}
+
+
+def topic(name: str, *partitions: tuple[int, tuple[int, ...], tuple[int, ...]], internal: bool = False) -> TopicView:
+    """A topic with partitions of (leader, replicas, ISR)."""
+    views = {
+        number: PartitionView(number, BrokerId(leader), LeaderEpoch(0), replicas, isr, (), 0)
+        for number, (leader, replicas, isr) in enumerate(partitions)
+    }
+    return TopicView(name, UUID(int=1), internal, 0, views)
+
+
+def row(
+    leader: int, replicas: list[int], isr: list[int], *, accepts: bool = True, elr: list[int] | None = None
+) -> dict[str, Any]:
+    return {
+        "topic": "t",
+        "partition": 0,
+        "leader": leader,
+        "replicas": replicas,
+        "isr": isr,
+        "elr": elr or [],
+        "offline_replicas": [],
+        "accepts_acks_all": accepts,
+    }
+
+
+def directory(broker: int, *, size: int | None = 100, error: int = 0, free: int = 90, path: str = "/d") -> LogDir:
+    replicas = () if size is None else (LogDirReplica("t", 0, size, 0),)
+    return LogDir(BrokerId(broker), path, error, 100, free, replicas)
+
+
+def found(state: ClusterState, name: str) -> list[Check]:
+    return [check for check in findings(state) if check.name == name and check.status != "ok"]
+
+
+def test_a_cluster_in_which_all_is_well_has_no_findings() -> None:
+    state = ClusterState(
+        BROKERS,
+        controller_id=1,
+        topics=(topic("t", (1, (1, 2, 3), (1, 2, 3))),),
+        directories={n: [directory(n)] for n in BROKERS},
+        registry={n: Answer(3.0) for n in BROKERS},
+    )
+    assert {check.status for check in findings(state)} == {"ok"}
+
+
+def test_a_controller_that_is_missing_silent_or_slow() -> None:
+    (missing,) = found(ClusterState(BROKERS), "controller")
+    assert (missing.status, missing.detail) == ("failed", "the cluster has no controller")
+    (silent,) = found(ClusterState(BROKERS, controller_id=2, controller=Answer(5000, "no answer")), "controller")
+    assert (silent.target, silent.detail) == ("broker 2", "does not answer: no answer")
+    (slow,) = found(ClusterState(BROKERS, controller_id=2, controller=Answer(1500)), "controller")
+    assert (slow.status, slow.elapsed_ms) == ("warning", 1500)
+
+
+def test_a_registry_that_is_lost_or_slow() -> None:
+    state = ClusterState(
+        BROKERS, registry={1: Answer(1), 2: Answer(900), 3: Answer(1, "timed out")}, zookeeper="zoo:2181/barnabas"
+    )
+    slow, lost = found(state, "registry")
+    assert (slow.target, slow.status) == ("broker 2", "warning")
+    assert slow.detail == "ZooKeeper at zoo:2181/barnabas needs 900 ms to answer"
+    assert (lost.target, lost.status) == ("broker 3", "failed")
+    assert "echo srvr | nc" in lost.hint
+
+
+def test_brokers_that_are_not_there() -> None:
+    state = ClusterState(BROKERS, frozenset({2, 3}), topics=(topic("t", (1, (1, 2, 9), (1,))),))
+    stopped, idle, unknown = found(state, "broker")
+    assert (stopped.status, stopped.target) == ("failed", "broker 2")
+    assert "`barnabas cluster drain 2 --execute`, then `barnabas cluster unregister 2`" in stopped.hint
+    assert (idle.status, idle.target) == ("warning", "broker 3")
+    assert "drain" not in idle.hint
+    assert unknown.detail == "is not registered; it has 1 replica"
+
+
+def test_log_directories() -> None:
+    directories = {1: [directory(1, error=56, path="/a")], 2: [directory(2, free=4)]}
+    failed, full, silent = found(ClusterState(BROKERS, directories=directories), "directory")
+    assert (failed.target, failed.status) == ("broker 1: /a", "failed")
+    assert (full.target, full.status, full.detail) == ("broker 2: /d", "warning", "4 B of 100 B are free")
+    assert (silent.target, silent.status) == ("broker 3", "warning")
+
+
+def test_partitions_without_a_leader_and_below_the_minimum() -> None:
+    state = ClusterState(BROKERS, under_replicated=(row(-1, [1, 2], [], accepts=False, elr=[2]),))
+    (offline,) = found(state, "offline")
+    assert offline.target == "t-0"
+    assert offline.hint.startswith("start broker 2; ")
+    assert "`barnabas elect-leaders t:0 --unclean`" in offline.hint
+    assert not found(state, "min-isr")
+    (below,) = found(ClusterState(BROKERS, under_replicated=(row(1, [1, 2], [1], accepts=False),)), "min-isr")
+    assert below.detail == "t-0 has fewer replicas in sync than min.insync.replicas"
+    many = ClusterState(BROKERS, under_replicated=(row(-1, [1], [], accepts=False),) * 5)
+    assert [check.target for check in found(many, "offline")] == ["t-0", "t-0", "t-0", "2 more"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "words"),
+    [
+        ({"fenced": frozenset({3})}, "failed", "t-0 is not in sync: the broker is not live"),
+        (
+            {"directories": {1: [directory(1)], 3: [directory(3, size=None, error=56)]}},
+            "failed",
+            "t-0 is not in sync: their log directory has failed",
+        ),
+        (
+            {"rates": {3: Rates(None, 5000)}, "throttled": {"t": frozenset({"0:3"})}},
+            "warning",
+            "t-0 is not in sync: their copies are throttled to 5.0 kB/s",
+        ),
+        (
+            {"rates": {3: Rates(None, 5000)}, "throttled": {"t": frozenset({"0:2"})}},
+            "failed",
+            "t-0 is not in sync: the broker is live, but 0 B behind",
+        ),
+        (
+            {"reassignments": {TopicPartition("t", 0): PartitionReassignment((1, 2, 3), (3,), ())}},
+            "warning",
+            "t-0 is not in sync: they are being copied",
+        ),
+        (
+            {"directories": {1: [directory(1, size=5000)], 3: [directory(3, size=1000)]}},
+            "failed",
+            "t-0 is not in sync: the broker is live, but 4.0 kB behind",
+        ),
+    ],
+)
+def test_the_reason_why_a_replica_is_not_in_sync(changes: dict[str, Any], status: str, words: str) -> None:
+    state = ClusterState(BROKERS, under_replicated=(row(1, [1, 2, 3], [1, 2]),))._replace(**changes)
+    (check,) = found(state, "replica")
+    assert (check.target, check.status, check.detail) == ("broker 3", status, words)
+    assert check.hint
+
+
+def test_leaders_that_are_not_the_preferred_ones() -> None:
+    state = ClusterState(
+        BROKERS, topics=(topic("t", (2, (1, 2, 3), (1, 2, 3)), (2, (1, 2, 3), (2, 3)), (3, (3, 2), (2, 3))),)
+    )
+    (uneven,) = found(state, "leaders")
+    assert (uneven.status, uneven.detail) == ("warning", "t-0 not led by its preferred leader")
+    assert "`barnabas elect-leaders --all-topics`" in uneven.hint
+    state = ClusterState(BROKERS, topics=(topic("t", *[(1, (1, 2), (1, 2))] * 3),))
+    (idle,) = found(state, "leaders")
+    assert (idle.target, idle.detail) == ("broker 3", "has no replica of any partition")
+    assert "`barnabas cluster balance`" in idle.hint
+
+
+def test_coordinators() -> None:
+    offsets = "__consumer_offsets"
+    alone = topic(offsets, (1, (1,), (1,)), (2, (2,), (2,)), internal=True)
+    (check,) = found(ClusterState(BROKERS, topics=(alone,)), "coordinators")
+    assert (check.status, check.target) == ("failed", offsets)
+    assert f"`barnabas cluster reassign plan {offsets} --replication-factor 3 | " in check.hint
+    one = topic(offsets, (1, (1, 2), (1, 2)), (1, (2, 1), (1, 2)), internal=True)
+    (check,) = found(ClusterState(BROKERS, topics=(one,)), "coordinators")
+    assert (check.status, check.detail) == ("warning", "broker 1 coordinates all of it")
+    spread = topic(offsets, (1, (1, 2), (1, 2)), (2, (2, 1), (1, 2)), internal=True)
+    assert not found(ClusterState(BROKERS, topics=(spread,)), "coordinators")
+    assert not found(ClusterState({1: BROKERS[1]}, topics=(alone,)), "coordinators")
+
+
+def test_clocks() -> None:
+    assert [check.status for check in clock_findings({1: 0, 2: -3000, 3: 1900})] == ["ok"]
+    (apart,) = clock_findings({1: 0, 2: -3000, 3: 2100})
+    assert (apart.status, apart.detail) == ("failed", "the clock of broker 3 is 5.1 s ahead of that of broker 2")
+    assert not list(clock_findings({}))
