@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,12 +11,9 @@ import barnabas
 from barnabas.testing import Broker
 from zookeeper_server import ZooKeeperServer
 
-from .harness.broker import OLD_KAFKA_LIBS
+from .harness.old_tools import needs_old_tools, run_tool
 
-pytestmark = pytest.mark.skipif(
-    not any(OLD_KAFKA_LIBS.glob("kafka_*.jar")) or shutil.which("java") is None,
-    reason="needs java and the jars of Kafka 2.4.1: make interop-clients",
-)
+pytestmark = needs_old_tools
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +25,6 @@ def connect(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory
         with barnabas.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
             admin.create_topics(barnabas.NewTopic("orders", 2, 1, {"retention.ms": "86400000"}))
         yield connect
-
-
-def run_tool(connect: str, name: str, *arguments: str) -> str:
-    command = ["java", "-cp", f"{OLD_KAFKA_LIBS}/*", f"kafka.admin.{name}", "--zookeeper", connect, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
 
 
 def test_topics_are_listed(connect: str) -> None:

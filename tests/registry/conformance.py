@@ -591,6 +591,17 @@ def producer_ids_are_handed_out_once(harness: Harness) -> None:
     assert min(handed_out) >= 0
 
 
+def a_store_that_only_brokers_write_asks_for_nothing(harness: Harness) -> None:
+    registry, epoch = _controller(harness)
+    assert registry.write([CreateTopic("a", _ID, (_PARTITION,), {"b": "1"})], controller_epoch=epoch)
+    assert registry.write([AddPartitions("a", _ID, 1, (_PARTITION,))], controller_epoch=epoch)
+    assert registry.write([SetBrokerConfig("", {"b": "1"})], controller_epoch=epoch)
+    assert not registry.outside_requests()
+    assert registry.settle_requests((), controller_epoch=epoch)
+    assert registry.write([DeleteTopic("a", _ID)], controller_epoch=epoch)
+    assert not registry.outside_requests()
+
+
 CHECKS: Final[tuple[Callable[[Harness], None], ...]] = (
     cluster_id_is_one_for_all_and_for_ever,
     the_secret_is_one_for_all_and_for_ever,
@@ -633,4 +644,5 @@ CHECKS: Final[tuple[Callable[[Harness], None], ...]] = (
     a_history_of_leaders_is_kept_with_what_moved_them,
     the_history_of_leaders_is_bounded,
     producer_ids_are_handed_out_once,
+    a_store_that_only_brokers_write_asks_for_nothing,
 )

@@ -19,6 +19,7 @@ from barnabas.config.log_config import LogConfig
 from barnabas.controller import configuration_control, isr_control, reassignment_control, replication_control
 from barnabas.controller.isr_control import GivenUpReplica, IsrRequest
 from barnabas.controller.leader_history import Cause, leader_changes
+from barnabas.controller.outside_requests import OutsideRequests
 from barnabas.controller.placement import Randomness
 from barnabas.controller.reassignment_control import Reassignment
 from barnabas.controller.requests import (
@@ -107,6 +108,7 @@ class Controller:
         self._is_unread = False
         """Whether the last check could not read the registry."""
         self._publishing = False
+        self._outside_requests = OutsideRequests(self, registry, lambda: self._config)
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -150,9 +152,9 @@ class Controller:
         self._subscribers.append(subscriber)
 
     def check(self, since: float | None = None) -> None:
-        """Becomes the controller if there is none. The controller loads what others have written, and fences brokers
-        that are dead. If the registry does not respond, the next call tries again. `since` is the monotonic time of the
-        event for which this is called."""
+        """Becomes the controller if there is none. The controller loads what others have written, fences brokers that
+        are dead, and carries out what other programs ask for. If the registry does not respond, the next call tries
+        again. `since` is the monotonic time of the event for which this is called."""
         try:
             self.refresh(since)
         except RegistryUnavailable as error:
@@ -172,6 +174,8 @@ class Controller:
         if self._hinted:
             self._load()
         self._mend(since)
+        if self._controller_epoch is not None:
+            self._outside_requests.serve(self._controller_epoch)
 
     def _on_hint(self) -> None:
         # The hint may come from any thread and during our own write: it is only noted here.

@@ -19,6 +19,7 @@ from barnabas.errors import BarnabasError
 from barnabas.metadata.delta import MetadataChange
 from barnabas.metadata.image import MetadataImage, PartitionImage
 from barnabas.metadata.returned import Returned
+from barnabas.registry.outside_requests import OutsideRequest
 from barnabas.types import BrokerId
 
 __all__ = [
@@ -269,6 +270,19 @@ class Registry(ABC):
     @abstractmethod
     def leader_changes(self, limit: int) -> list[LeaderChange]:
         """Returns the last rows of the history of leaders, oldest first."""
+
+    # -- what other programs write into the store -------------------------------------------------------------------
+
+    def outside_requests(self) -> Sequence[OutsideRequest]:
+        """Returns what other programs ask the controller for, until it is settled. Asked by the controller, which is
+        hinted when there may be more. Stores that only brokers write have none."""
+        return ()
+
+    def settle_requests(self, requests: Sequence[OutsideRequest], *, controller_epoch: int) -> bool:
+        """Removes requests that are carried out or refused. What they would have changed stands as the controller has
+        it. Returns False if the epoch is not the current controller's."""
+        assert not requests, "nobody has asked"
+        return True
 
     # -- producer ids -----------------------------------------------------------------------------------------------
 

@@ -1,23 +1,19 @@
 """The registry in ZooKeeper: the conformance suite against a real server, and what is particular to ZooKeeper."""
 
-import json
 import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 import pytest
 
-from barnabas.config.endpoints import Endpoint
 from barnabas.errors import UsageError
-from barnabas.metadata.image import PartitionImage
 from barnabas.registry.registry import (
     AddPartitions,
-    BrokerRegistration,
     CreateTopic,
     DeleteTopic,
     RegistryUnavailable,
@@ -31,93 +27,27 @@ from zookeeper_server import ZooKeeperServer, running_server
 
 pytest.importorskip("kazoo", reason="the registry over ZooKeeper needs kazoo")
 
-from kazoo.client import KazooClient
-
 from barnabas.registry.zookeeper.session import Operation
 from barnabas.registry.zookeeper.zookeeper_registry import ZooKeeperRegistry
+from registry.zookeeper.harness import (
+    PARTITION,
+    TOPIC,
+    ExpiringHarness,
+    ZooKeeperHarness,
+    client_of,
+    controller,
+    expire,
+    json_of,
+    path_in,
+    registered,
+)
 
 T = TypeVar("T")
-
-
-class TrackedRegistry(ZooKeeperRegistry):
-    """Knows the process for which it registered last."""
-
-    process = ""
-
-    def register_broker(self, registration: BrokerRegistration) -> int | None:
-        self.process = registration.process
-        return super().register_broker(registration)
-
-
-class ZooKeeperHarness(conformance.Processes):
-    """Lets sessions end by what the kernel tells of processes."""
-
-    def __init__(self, connect: str) -> None:
-        super().__init__()
-        self.connect = connect
-        self.opened: list[TrackedRegistry] = []
-
-    def open(self) -> TrackedRegistry:
-        registry = TrackedRegistry(self.connect, session_timeout_s=5, is_running=self.is_running)
-        self.opened.append(registry)
-        return registry
-
-    def close(self) -> None:
-        for registry in self.opened:
-            registry.abandon()
-
-
-class ExpiringHarness(ZooKeeperHarness):
-    """Lets sessions end in ZooKeeper, which tells nothing of the processes."""
-
-    def is_running(self, process: str) -> bool:
-        return True
-
-    def kill(self, process: str) -> None:
-        for registry in self.opened:
-            if registry.process == process:
-                expire(registry)
-
-
-def client_of(registry: ZooKeeperRegistry) -> KazooClient:
-    return registry._session._client
-
-
-def expire(registry: ZooKeeperRegistry) -> None:
-    """Has ZooKeeper end the session: another connection takes it over and closes it, while its owner is held back."""
-    client, ended = client_of(registry), threading.Event()
-    number, connect = client.client_id, client.handler.create_connection
-    assert number is not None
-
-    def connect_then(*arguments: Any, **options: Any) -> Any:
-        assert ended.wait(30)
-        return connect(*arguments, **options)
-
-    client.handler.create_connection = connect_then
-    try:
-        other = KazooClient(":".join(map(str, client.hosts[0])), client_id=number)
-        other.start()
-        other.stop()
-        other.close()
-    finally:
-        ended.set()
-        client.handler.create_connection = connect
-    deadline = time.monotonic() + 30
-    while client.client_id in (None, number):
-        assert time.monotonic() < deadline, "no other session was begun"
-        time.sleep(0.005)
 
 
 @pytest.fixture(params=[ZooKeeperHarness, ExpiringHarness], ids=["process", "session"])
 def any_harness(request: pytest.FixtureRequest, zookeeper: ZooKeeperServer) -> Iterator[ZooKeeperHarness]:
     harness = request.param(zookeeper.new_path())
-    yield harness
-    harness.close()
-
-
-@pytest.fixture
-def harness(zookeeper: ZooKeeperServer) -> Iterator[ZooKeeperHarness]:
-    harness = ExpiringHarness(zookeeper.new_path())
     yield harness
     harness.close()
 
@@ -141,34 +71,6 @@ def test_conforms(check: Callable[[conformance.Harness], None], any_harness: Zoo
 
 
 # -- Kafka's tree -----------------------------------------------------------------------------------------------------
-
-PARTITION = PartitionImage(1, 0, (1, 2), (1,), 0)
-TOPIC = UUID(int=1)
-
-
-def registered(harness: ZooKeeperHarness, node_id: int = 1) -> tuple[TrackedRegistry, int]:
-    registry = harness.open()
-    endpoints = (Endpoint("PLAINTEXT", "PLAINTEXT", "host", 9092), Endpoint("V6", "PLAINTEXT", "::1", 9093))
-    directories = {UUID(int=node_id): "/data"}
-    epoch = registry.register_broker(BrokerRegistration(node_id, directories, endpoints, "r", process=f"p{node_id}"))
-    assert epoch is not None
-    return registry, epoch
-
-
-def controller(harness: ZooKeeperHarness) -> tuple[TrackedRegistry, int]:
-    registry, _ = registered(harness)
-    epoch = registry.elect_controller()
-    assert epoch is not None
-    return registry, epoch
-
-
-def path_in(harness: ZooKeeperHarness, path: str) -> str:
-    return "/" + harness.connect.partition("/")[2] + path
-
-
-def json_of(harness: ZooKeeperHarness, path: str) -> Any:
-    """What other programs find there."""
-    return json.loads(client_of(harness.opened[0]).get(path_in(harness, path))[0])
 
 
 def test_kafkas_tools_find_what_they_read(harness: ZooKeeperHarness) -> None:

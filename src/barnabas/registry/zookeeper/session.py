@@ -124,11 +124,12 @@ class ZooKeeperSession:
         *,
         timeout_s: float,
         connect_s: float,
-        on_event: Callable[[], None],
+        on_event: Callable[[str], None],
         digest: str | None = None,
     ) -> None:
-        """Connects. `on_event` is called from a thread of kazoo when a watched node may have changed, or the connection
-        is back. `digest` is `user:password`. Raises UsageError if ZooKeeper is not reached within `connect_s`."""
+        """Connects. `on_event` is called from a thread of kazoo with the path of a watched node that may have changed,
+        or with "" when the connection is back: then all watches have to be set again. `digest` is `user:password`.
+        Raises UsageError if ZooKeeper is not reached within `connect_s`."""
         hosts, self._root = parse_connect(connect)
         self._connect = connect
         self._on_event = on_event
@@ -181,7 +182,7 @@ class ZooKeeperSession:
             if self._was_lost:
                 self._was_lost = False
                 _log.info("the connection to ZooKeeper at %s is back", self._connect)
-                self._on_event()
+                self._on_event("")
             return
         self._connected.clear()
         if not self._was_lost and not self._is_closed:
@@ -196,21 +197,31 @@ class ZooKeeperSession:
         if (
             event.type != EventType.NONE
         ):  # kazoo gives its watches up with the connection, which is told when it is back
-            self._on_event()
+            self._on_event(event.path.removeprefix(self._root))
 
     # -- reads ------------------------------------------------------------------------------------------------------
 
-    def read(self, paths: Sequence[str], *, sync: bool = False) -> list[Node | None]:
+    def read(self, paths: Sequence[str], *, sync: bool = False, watch: bool = False) -> list[Node | None]:
         """Returns each node; None for those that are not there. With `sync` it is the state that all servers agree on
-        now, otherwise perhaps an older one, but none older than what this session has seen."""
+        now, otherwise perhaps an older one, but none older than what this session has seen. With `watch` those that are
+        there call back once when they change."""
+
+        def ask(full: str) -> Any:
+            return self._client.get_async(full, watch=self._watched if watch else None)
+
         return [
             None if found is None else Node(found[0] or b"", found[1].version, found[1].ephemeralOwner)
-            for found in self._gather(self._client.get_async, paths, sync)
+            for found in self._gather(ask, paths, sync)
         ]
 
-    def children(self, paths: Sequence[str]) -> list[list[str]]:
-        """Returns the names of the nodes below each; none for a node that is not there."""
-        return [found or [] for found in self._gather(self._client.get_children_async, paths, False)]
+    def children(self, paths: Sequence[str], *, watch: bool = False) -> list[list[str]]:
+        """Returns the names of the nodes below each; none for a node that is not there. With `watch` those that are
+        there call back once when these names change."""
+
+        def ask(full: str) -> Any:
+            return self._client.get_children_async(full, watch=self._watched if watch else None)
+
+        return [found or [] for found in self._gather(ask, paths, False)]
 
     def watch(self, path: str) -> Node | None:
         """Returns the node without its data, and calls back once when it changes."""
@@ -265,13 +276,18 @@ class ZooKeeperSession:
             with suppress(Conflict):
                 self.commit([Create(path)])
 
-    def delete_below(self, path: str) -> None:
-        """Deletes a node with everything below it, not at once. Raises Conflict if others write there meanwhile."""
-        found, level = [path], [path]
+    def all_below(self, paths: Sequence[str]) -> list[str]:
+        """Returns nodes and everything below them, each after its parent."""
+        found, level = list(paths), list(paths)
         while level:
             below = self.children(level)
             level = [f"{parent}/{name}" for parent, names in zip(level, below) for name in names]
             found += level
+        return found
+
+    def delete_below(self, path: str) -> None:
+        """Deletes a node with everything below it, not at once. Raises Conflict if others write there meanwhile."""
+        found = self.all_below([path])
         for end in range(len(found), 0, -_AT_A_TIME):
             self.commit([Delete(each) for each in reversed(found[max(end - _AT_A_TIME, 0) : end])])
 

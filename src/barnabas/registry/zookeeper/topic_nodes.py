@@ -27,6 +27,8 @@ class TopicOperations:
     def __init__(self) -> None:
         self.left_over: list[str] = []
         """The nodes to delete first, with all below them: a former write was interrupted."""
+        self.answered: list[str] = []
+        """The requests of other programs that `decisive` removes."""
         self.prepared: list[Operation] = []
         """Nobody sees them before `decisive`."""
         self.decisive: list[Operation] = []
@@ -44,6 +46,7 @@ def uncertain_paths(before: MetadataImage, after: MetadataImage, touched: Touche
         old, new = before.topics.get(name), after.topics.get(name)
         if old is None or new is None:
             paths += (znodes.topic_path(name), znodes.partitions_path(name), znodes.topic_config_path(name))
+            paths.append(znodes.delete_topic_path(name))
         else:
             paths += (znodes.partition_path(name, index) for index in range(len(old.partitions), len(new.partitions)))
     return paths
@@ -64,6 +67,9 @@ def topic_operations(
         elif old is not None:
             found.decisive.append(Set(znodes.partitions_path(name), b""))
             found.removed.append(old)
+            if exists(request := znodes.delete_topic_path(name)):  # it must not hit the next topic of that name
+                found.answered.append(request)
+                found.decisive.append(Delete(request))
     created = touched.topics & (after.topics.keys() - before.topics.keys())
     for name in sorted(touched.topic_configs | touched.topics):
         path = znodes.topic_config_path(name)
@@ -82,7 +88,10 @@ def _create(topic: TopicImage, controller_epoch: int, found: TopicOperations, ex
     if exists(partitions):
         found.left_over.append(partitions)
     assignment = znodes.encode_assignment(topic)
-    found.prepared.append(Set(path, assignment) if exists(path) else Create(path, assignment))
+    if exists(path):  # another program asks for this topic, and must not have to ask again if the write is interrupted
+        found.decisive.append(Set(path, assignment))
+    else:
+        found.prepared.append(Create(path, assignment))
     found.prepared.append(Create(partitions))
     found.prepared.extend(_new_partitions(topic, 0, controller_epoch))
     found.decisive.append(Set(partitions, TopicMarker.of(topic).encoded()))

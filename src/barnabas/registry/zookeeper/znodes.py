@@ -28,7 +28,9 @@ __all__ = [
     "DIRECTORIES",
     "LEADER_CHANGES",
     "PERSISTENT",
+    "PREFERRED_ELECTION",
     "PRODUCER_IDS",
+    "REASSIGN_PARTITIONS",
     "REGISTRATIONS",
     "SECRET",
     "STATE",
@@ -40,6 +42,7 @@ __all__ = [
     "broker_config_name",
     "broker_config_path",
     "broker_path",
+    "delete_topic_path",
     "directories_path",
     "encode",
     "encode_assignment",
@@ -83,6 +86,8 @@ TOPIC_CONFIGS: Final = "/config/topics"
 BROKER_CONFIGS: Final = "/config/brokers"
 CONFIG_CHANGES: Final = "/config/changes"
 DELETE_TOPICS: Final = "/admin/delete_topics"
+REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
+PREFERRED_ELECTION: Final = "/admin/preferred_replica_election"
 PRODUCER_IDS: Final = "/latest_producer_id_block"
 STATE: Final = "/barnabas/state"
 """The version of the image, the controller, and what the last writes have touched. Every write changes it, at the
@@ -321,6 +326,10 @@ def partition_path(name: str, index: int) -> str:
 
 def state_path(name: str, index: int) -> str:
     return f"{TOPICS}/{name}/partitions/{index}/state"
+
+
+def delete_topic_path(name: str) -> str:
+    return f"{DELETE_TOPICS}/{name}"
 
 
 class TopicMarker(NamedTuple):

@@ -24,6 +24,7 @@ from barnabas.metadata.delta import MetadataChange, MetadataDelta
 from barnabas.metadata.image import BrokerImage, MetadataImage, TopicImage
 from barnabas.metadata.returned import Returned
 from barnabas.registry.image_changes import apply_changes
+from barnabas.registry.outside_requests import OutsideRequest
 from barnabas.registry.processes import is_running
 from barnabas.registry.registry import (
     BrokerRegistration,
@@ -34,6 +35,7 @@ from barnabas.registry.registry import (
     RegistryUnavailable,
 )
 from barnabas.registry.zookeeper import znodes
+from barnabas.registry.zookeeper.request_nodes import RequestNodes
 from barnabas.registry.zookeeper.session import Check, Conflict, Create, Delete, Operation, Set, ZooKeeperSession
 from barnabas.registry.zookeeper.topic_nodes import TopicOperations, batches, removal, topic_operations, uncertain_paths
 from barnabas.registry.zookeeper.znodes import State, TopicMarker, Touched
@@ -95,8 +97,11 @@ class ZooKeeperRegistry(Registry):
         """The version that the last `check` found."""
         self._history: deque[tuple[int, Touched]] = deque(maxlen=_HISTORY_KEPT)
         self._session = ZooKeeperSession(
-            connect, timeout_s=session_timeout_s, connect_s=connect_s, on_event=self._hint, digest=digest
+            connect, timeout_s=session_timeout_s, connect_s=connect_s, on_event=self._changed, digest=digest
         )
+        self._requests = RequestNodes(self._session)
+        self._requests_epoch = 0
+        """The controller epoch in which requests of other programs were looked for."""
         try:
             self._prepare(used_directory)
             found, secret = self._session.read([znodes.CLUSTER_ID, znodes.SECRET])
@@ -258,6 +263,11 @@ class ZooKeeperRegistry(Registry):
 
     def watch(self, callback: Callable[[], None]) -> None:
         self._watchers.append(callback)
+
+    def _changed(self, path: str) -> None:
+        """Called from a thread of kazoo when a node may have changed."""
+        self._requests.changed(path)
+        self._hint()
 
     def _hint(self) -> None:
         for callback in self._watchers:
@@ -557,6 +567,8 @@ class ZooKeeperRegistry(Registry):
             topics = topic_operations(self._image, change.image, touched, there.__contains__)
             for path in topics.left_over:
                 self._session.delete_below(path)
+            for path in reversed(self._session.all_below(topics.answered)[len(topics.answered) :]):
+                self._session.delete_below(path)
             decisive = [*self._registrations(change), *topics.decisive, *self._leader_rows(leader_changes)]
             if len(batches(topics.prepared + decisive + topics.descriptive)) == 1:
                 decisive = topics.prepared + decisive + topics.descriptive
@@ -616,6 +628,23 @@ class ZooKeeperRegistry(Registry):
         for path, node in zip(reversed(paths), self._session.read(list(reversed(paths)))):
             rows += () if node is None else znodes.parse_leader_changes(path, node.data)
         return rows[-limit:] if limit > 0 else []
+
+    # -- what other programs write ----------------------------------------------------------------------------------
+
+    def outside_requests(self) -> Sequence[OutsideRequest]:
+        if self._requests_epoch != self._state.controller_epoch:  # another controller may have settled some
+            self._requests.changed("")
+            self._requests_epoch = self._state.controller_epoch
+        if self._requests.look(self._image):
+            self._hint()
+        return self._requests.pending()
+
+    def settle_requests(self, requests: Sequence[OutsideRequest], *, controller_epoch: int) -> bool:
+        (kept,) = self._session.read([znodes.CONTROLLER_EPOCH])
+        if kept is None or znodes.parse_epoch(kept.data) != controller_epoch:
+            return False
+        self._requests.settle(requests, self._image, Check(znodes.CONTROLLER_EPOCH, kept.version))
+        return True
 
     # -- producer ids -----------------------------------------------------------------------------------------------
 
