@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+from barnabas.cli.cluster import roll
 from barnabas.cli.cluster.doctor import cluster_doctor
 from barnabas.cli.cluster.leader_history import chosen_changes, history_text
 from barnabas.cli.cluster.reassignment import balance, reassign
@@ -70,6 +71,7 @@ app.command("elect", example="barnabas cluster elect orders\nbarnabas cluster el
 app.command("doctor", example="barnabas cluster doctor\nbarnabas cluster doctor --write --json")(cluster_doctor)
 reassign.register(app)
 balance.register(app)
+roll.register(app)
 
 
 @app.command(

@@ -13,7 +13,7 @@ from barnabas.client.admin.topics import EligibleLeaders
 from barnabas.client.errors import ItemsFailed
 from barnabas.types import TopicPartition
 
-__all__ = ["under_replicated_partitions", "under_replicated_text"]
+__all__ = ["min_in_sync", "under_replicated_partitions", "under_replicated_text"]
 
 MIN_ISR = "min.insync.replicas"
 
@@ -27,7 +27,7 @@ def under_replicated_partitions(
     `reassignments` are those in progress; for None the controller is asked."""
     views = chosen_topics(admin, topics) if topics else admin.list_topics(internal=True)
     views = [view for view in views if any(map(is_under_replicated, view.partitions.values()))]
-    leaders, minimums = eligible_leaders(admin, views), _min_in_sync(admin, [view.name for view in views])
+    leaders, minimums = eligible_leaders(admin, views), min_in_sync(admin, [view.name for view in views])
     if reassignments is None:
         reassignments = admin.list_partition_reassignments() if views else {}
     rows = []
@@ -45,7 +45,7 @@ def under_replicated_partitions(
     return rows
 
 
-def _min_in_sync(admin: Admin, topics: Sequence[str]) -> dict[str, int]:
+def min_in_sync(admin: Admin, topics: Sequence[str]) -> dict[str, int]:
     """Returns min.insync.replicas of topics; a topic is left out if the brokers do not tell."""
     if not topics:
         return {}

@@ -1,0 +1,219 @@
+"""`barnabas cluster roll`: restarts the brokers one after the other, while the others serve."""
+
+import contextlib
+import shlex
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Annotated, Final
+
+from barnabas import Admin
+from barnabas.cli.cluster.under_replicated import min_in_sync
+from barnabas.cli.framework.app import App, Option
+from barnabas.cli.framework.options import CONNECT_TIMEOUT_S, DEFAULT_CLUSTER, Cluster, Json
+from barnabas.cli.framework.outcomes import outcomes
+from barnabas.cli.framework.output import CommandFailed, notice, show
+from barnabas.cli.framework.replication import ids_text, is_under_replicated
+from barnabas.cli.framework.resources import broker_ids, plural
+from barnabas.connection.cluster import Broker, TopicView
+from barnabas.errors import BarnabasError, UsageError
+
+__all__ = ["Roll", "register"]
+
+POLL_S: Final = 0.2
+NAMED_MAX: Final = 3
+OUTPUT_MAX: Final = 500
+
+Restart = Callable[[Broker, float], None]
+"""Has a broker's process end and another one start, within so many seconds. Raises CommandFailed."""
+
+
+def register(app: App) -> None:
+    """Adds the command to `barnabas cluster`."""
+    app.command(
+        "roll",
+        example="barnabas cluster roll --restart-command 'ssh {host} systemctl restart barnabas'\n"
+        "barnabas cluster roll --data-dir data",
+    )(roll)
+
+
+def roll(
+    restart_command: Annotated[
+        str | None,
+        Option(metavar="COMMAND", help="The shell runs it for each broker, with {id}, {host} and {port} replaced."),
+    ] = None,
+    data_dir: Annotated[
+        str | None,
+        Option(metavar="DIR", help="Of `serve --brokers` on this machine, which starts brokers again that have ended."),
+    ] = None,
+    broker: Annotated[list[int] | None, Option(help="Restart only this broker; repeat for more.")] = None,
+    broker_timeout: Annotated[
+        float, Option(metavar="SECONDS", minimum=1, help="Stop if a broker is not back in sync within this time.")
+    ] = 300.0,
+    cluster: Cluster = DEFAULT_CLUSTER,
+    json: Json = False,
+) -> None:
+    """Restart all brokers, one after the other, the controller last, without an interruption for clients.
+
+    A broker is restarted when all replicas of the cluster are in sync, and the next one when it is back and all are in
+    sync again. If it does not come back, the others are left alone. In the end the preferred leaders are elected.
+    """
+    if (restart_command is None) == (data_dir is None):
+        raise UsageError("roll: give either --restart-command or --data-dir")
+    restart = _by_command(restart_command) if restart_command is not None else _by_signal(str(data_dir))
+    with cluster.admin() as admin:
+        rolling = Roll(admin, restart, broker_timeout)
+        restarted = rolling.run(broker_ids(admin, broker))
+        _, failed = outcomes(lambda: admin.elect_leaders())
+    rows = [{"broker": node_id, "seconds": round(seconds, 1)} for node_id, seconds in restarted.items()]
+    show(rows, json, lambda: f"restarted {plural(len(rows), 'broker')}")
+    if failed:
+        raise CommandFailed("; ".join(str(error) for error in failed.values()))
+
+
+class Roll:
+    """Restarts brokers by `restart`, each within `timeout_s`."""
+
+    def __init__(
+        self,
+        admin: Admin,
+        restart: Restart,
+        timeout_s: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._admin = admin
+        self._restart = restart
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._sleep = sleep
+
+    def run(self, node_ids: Sequence[int]) -> dict[int, float]:
+        """Restarts these brokers. Returns the seconds that each took. Raises CommandFailed."""
+        left = list(node_ids)
+        taken: dict[int, float] = {}
+        self._warn(left)
+        while left:
+            try:
+                self._wait(self._clock() + self._timeout_s, "before the next restart")
+                description = self._admin.describe_cluster()
+                node_id = min(left, key=lambda each: (each == description.controller_id, each))
+                left.remove(node_id)
+                began = self._clock()
+                self._restart_one(description.brokers[node_id])
+                taken[node_id] = self._clock() - began
+            except (CommandFailed, UsageError) as error:
+                rest = f"; not restarted: {ids_text(left)}" if left else ""
+                raise CommandFailed(f"{error}{rest}") from None
+            notice(f"broker {node_id}: in sync again after {taken[node_id]:.1f} s; {plural(len(left), 'broker')} to go")
+        return taken
+
+    def _restart_one(self, broker: Broker) -> None:
+        deadline = self._clock() + self._timeout_s
+        notice(f"broker {broker.node_id} at {broker.host}:{broker.port}: restarting")
+        with _connection(broker, CONNECT_TIMEOUT_S) as connection:
+            self._restart(broker, self._timeout_s)
+            connection.settimeout(max(0.01, deadline - self._clock()))
+            try:
+                connection.recv(1)
+            except TimeoutError:
+                raise CommandFailed(
+                    f"broker {broker.node_id} has not ended within {self._timeout_s:g} s: is it what is restarted?"
+                ) from None
+            except OSError:
+                pass  # reset: it has ended as well
+        self._wait(deadline, f"after the restart of broker {broker.node_id}", broker)
+
+    def _wait(self, deadline: float, moment: str, restarted: Broker | None = None) -> None:
+        """Waits until all replicas are in sync, and this broker is there. The answers of other brokers may be old, so
+        they have to say it twice. Raises CommandFailed at the deadline."""
+        times_well = 0
+        while times_well < 2:
+            problem = self._problem(restarted)
+            times_well = 0 if problem else times_well + 1
+            if problem and self._clock() >= deadline:
+                raise CommandFailed(f"{moment} {problem} for {self._timeout_s:g} s")
+            self._sleep(POLL_S)
+
+    def _problem(self, restarted: Broker | None) -> str:
+        """Returns why no broker can be restarted now, or an empty text."""
+        try:
+            if restarted is not None:
+                with _connection(restarted, POLL_S):
+                    pass
+            description = self._admin.describe_cluster(include_fenced=True)
+            views = self._admin.list_topics(internal=True)
+        except CommandFailed:
+            return "it was not reachable"
+        except BarnabasError as error:
+            return f"the cluster did not answer ({error})"
+        live = description.brokers.keys() - description.fenced
+        if restarted is not None and restarted.node_id not in live:
+            return "it was not live"
+        if description.controller_id not in live:
+            return "there was no controller"
+        behind = [f"{view.name}-{p.partition}" for view in views for p in view.in_order() if is_under_replicated(p)]
+        if not behind:
+            return ""
+        more = f" and {len(behind) - NAMED_MAX} more" if len(behind) > NAMED_MAX else ""
+        return f"not all replicas of {', '.join(behind[:NAMED_MAX])}{more} were in sync"
+
+    def _warn(self, node_ids: Collection[int]) -> None:
+        """Tells which partitions are interrupted by the restart of one of their brokers."""
+        views = self._admin.list_topics(internal=True)
+        found = _interrupted(views, min_in_sync(self._admin, [view.name for view in views]), node_ids)
+        if found:
+            notice(f"{plural(found, 'partition')} without replicas to spare: their producers wait for each restart")
+
+
+def _interrupted(views: Collection[TopicView], minimums: dict[str, int], node_ids: Collection[int]) -> int:
+    """Returns how many partitions on these brokers accept no records while one of their replicas is away."""
+    return sum(
+        len(p.replicas) - 1 < max(1, min(minimums.get(view.name, 1), len(p.replicas)))
+        for view in views
+        for p in view.partitions.values()
+        if set(p.replicas) & set(node_ids)
+    )
+
+
+@contextlib.contextmanager
+def _connection(broker: Broker, timeout_s: float) -> Iterator[socket.socket]:
+    """Yields a connection to a broker, whose end shows the end of the process. Raises CommandFailed."""
+    try:
+        connection = socket.create_connection((broker.host, broker.port), timeout_s)
+    except OSError as error:
+        reason = error.strerror or error
+        raise CommandFailed(f"broker {broker.node_id} at {broker.host}:{broker.port}: {reason}") from None
+    with connection:
+        yield connection
+
+
+def _by_command(template: str) -> Restart:
+    def restart(broker: Broker, timeout_s: float) -> None:
+        replaced = {"{id}": broker.node_id, "{host}": broker.host, "{port}": broker.port}
+        command = template
+        for name, value in replaced.items():
+            command = command.replace(name, shlex.quote(str(value)))
+        what = f"the restart command of broker {broker.node_id}"
+        try:
+            done = subprocess.run(
+                command, shell=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise CommandFailed(f"{what} has not ended within {timeout_s:g} s: {command}") from None
+        if done.returncode:
+            output = (done.stderr or done.stdout).decode(errors="replace").strip()[-OUTPUT_MAX:]
+            raise CommandFailed(f"{what} ended with exit code {done.returncode}: {command}: {output}")
+
+    return restart
+
+
+def _by_signal(data_dir: str) -> Restart:
+    def restart(broker: Broker, _timeout_s: float) -> None:
+        from barnabas.broker.supervisor.running_brokers import stop_broker
+
+        stop_broker(data_dir, broker.node_id)
+
+    return restart
