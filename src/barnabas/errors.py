@@ -240,6 +240,8 @@ class Attempt(NamedTuple):
     hint: str
     """A remedy, or empty."""
     elapsed_ms: float = 0.0
+    errno: int = 0
+    """The number of the operating system's error; 0 for other errors."""
 
     def __str__(self) -> str:
         return f"{self.address}: {self.stage}: {self.error}"

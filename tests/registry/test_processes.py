@@ -86,6 +86,13 @@ def test_the_boot_before_has_no_processes(child: Child) -> None:
     assert parse_process(before) is None
 
 
+def test_a_broker_may_seem_to_be_on_another_machine() -> None:
+    process = begin_process(several_machines=True, boot="another")
+    end_process(process)
+    assert is_running(process), "nothing is known of it"
+    assert parse_process(process) is None
+
+
 def test_without_boot_ids_nothing_is_certain(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
     _, text = child
     assert is_running(changed(text, BOOT, ""))

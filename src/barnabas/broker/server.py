@@ -122,12 +122,15 @@ class Broker:
         disk: Disk | None = None,
         lost_directories: Collection[UUID] = (),
         inline: bool = False,
+        boot: str | None = None,
     ) -> None:
         """`lost_directories` are the ids of registered data directories that are lost: the broker starts without
-        them. With `inline` the controller runs in the caller's thread, for tests that call handlers without a loop."""
+        them. With `inline` the controller runs in the caller's thread, for tests that call handlers without a loop.
+        `boot` is the id of the machine's boot, for tests in which brokers are to be on several machines."""
         self.config = config
         self._lost_directories = lost_directories
         self._inline = inline
+        self._boot = boot
         self.loop = loop
         self.clock = clock
         self._disk = disk
@@ -316,7 +319,7 @@ class Broker:
                 ) from None
 
     def _open_registry_and_logs(self, undo: contextlib.ExitStack) -> None:
-        self.log_manager = LogManager(self.config.data_dirs, self.clock, disk=self._disk)
+        self.log_manager = LogManager(self.config.data_dirs, self.clock, disk=self._disk, boot_id=self._boot)
         self.log_manager.claim_directories()
         undo.callback(self.log_manager.release_directories)
         self._make_room(_START_BYTES)
@@ -388,7 +391,7 @@ class Broker:
         present one."""
         controller = self._controller = Controller(self.registry, self.config)
         is_remote = self.config.zookeeper_connect is not None
-        self._process = begin_process(several_machines=is_remote)
+        self._process = begin_process(several_machines=is_remote, boot=self._boot)
         undo.callback(end_process, self._process)
         peer_endpoint = None
         if is_remote or self.config.registry_file is not None or self._image.brokers.keys() - {self.node_id}:

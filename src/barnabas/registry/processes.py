@@ -34,10 +34,11 @@ class _Process(NamedTuple):
     several_machines: bool = False
 
 
-def begin_process(*, several_machines: bool = False) -> str:
-    """Returns the text of a broker that starts in this process."""
+def begin_process(*, several_machines: bool = False, boot: str | None = None) -> str:
+    """Returns the text of a broker that starts in this process. `boot` is another boot than that of this machine, for a
+    broker that is to look like one on another machine."""
     own = _own()
-    text = "|".join((own.boot, own.namespace, str(own.pid), own.started, str(next(_serials))))
+    text = "|".join((own.boot if boot is None else boot, own.namespace, str(own.pid), own.started, str(next(_serials))))
     if several_machines:
         text += _SEVERAL_MACHINES
     _running[text] = []

@@ -84,7 +84,8 @@ class Broker:
     `data_dir`: the directory of the log. Without one the log lives in a temporary directory that is removed when the
     broker is closed. A given directory stays, and a later broker on it finds the records of the earlier one.
     `settings`: the broker's settings under Kafka's names (`{"num.partitions": 4}`). `patience`: the seconds that a
-    method waits for the broker's thread before it raises BrokerDied. All methods may be called from any thread.
+    method waits for the broker's thread before it raises BrokerDied. `machine`: the name of the machine on which it
+    seems to run, for those of a cluster. All methods may be called from any thread.
     """
 
     def __init__(
@@ -95,7 +96,9 @@ class Broker:
         port: int = 0,
         settings: Mapping[str, object] | None = None,
         patience: float = 30.0,
+        machine: str | None = None,
     ) -> None:
+        self._machine = machine
         self._own_dir = data_dir is None
         self.data_dir = Path(tempfile.mkdtemp(prefix="barnabas-")) if data_dir is None else Path(data_dir)
         self.patience = patience
@@ -123,7 +126,7 @@ class Broker:
         settings = {**TEST_SETTINGS, "listeners": listener, **self._settings, "log.dirs": str(self.data_dir)}
         config = BrokerConfig.of(settings)
         loop = asyncio.new_event_loop()
-        broker = server.Broker(config, loop, clock=self.clock, disk=self.disk)
+        broker = server.Broker(config, loop, clock=self.clock, disk=self.disk, boot=self._machine)
         self._loop = loop
         self._thread = threading.Thread(target=self._run, args=(loop,), name="barnabas-broker", daemon=True)
         self._thread.start()

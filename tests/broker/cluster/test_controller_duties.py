@@ -1,6 +1,7 @@
 """The controller and the other brokers: heartbeats, fencing, and what a broker must know before it is live again."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,8 @@ import pytest
 from barnabas.broker.cluster import controller_duties
 from barnabas.broker.cluster.controller_duties import ControllerDuties
 from barnabas.broker.requests.late_responses import run_handler
-from barnabas.errors import StaleBrokerEpoch
+from barnabas.config.endpoints import Endpoint
+from barnabas.errors import RequestTimedOut, StaleBrokerEpoch
 from barnabas.metadata.delta import MetadataChange, MetadataDelta
 from barnabas.metadata.image import BrokerImage, MetadataImage
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -23,11 +25,15 @@ SESSION_S = 9.0
 class Rig:
     """A controller, and one other broker in epoch 7. Each change of the metadata is one version."""
 
-    def __init__(self, *, fenced: bool = True) -> None:
+    def __init__(self, *, fenced: bool = True, endpoint: Endpoint | None = None) -> None:
         self.loop = asyncio.new_event_loop()
+        self.endpoint = endpoint
+        self.connects = 0
+        self.is_registry_there = True
+        self.log = logging.getLogger(__name__)
         self.now = 100.0
         self.fences: list[str] = []
-        others = BrokerImage(OTHER, 7, (), fenced=fenced)
+        others = BrokerImage(OTHER, 7, (), fenced=fenced, peer_endpoint=endpoint)
         self.image = MetadataImage("c", version=10, brokers={ME: BrokerImage(ME, 5, ()), OTHER: others})
         self.node_id = ME
         self.config = SimpleNamespace(broker_session_timeout_ms=int(SESSION_S * 1000))
@@ -35,17 +41,23 @@ class Rig:
         self.controller = self
         self.duties = ControllerDuties(
             self,  # type: ignore[arg-type]
-            None,  # type: ignore[arg-type]
+            SimpleNamespace(connect=self.connect, send=lambda *_, **__: self.loop.create_future()),  # type: ignore[arg-type]
             SimpleNamespace(watch=lambda process, exited: lambda: None),  # type: ignore[arg-type]
         )
 
     async def call(self, action: Callable[[Any], None], *, until_known: bool) -> None:
         action(self)
 
+    def connect(self, node_id: int) -> None:
+        assert node_id == OTHER
+        self.connects += 1
+
     def refresh(self) -> None: ...
 
     def fence(self, node_id: BrokerId, epoch: int, reason: str) -> None:
         self.fences.append(reason)
+        if not self.is_registry_there:
+            raise RequestTimedOut("the registry does not respond")
         self.change(fenced=True)
 
     def unfence(self, node_id: BrokerId, epoch: int) -> None:
@@ -54,9 +66,18 @@ class Rig:
     def change(self, *, fenced: bool, epoch: int = 7) -> None:
         """The other broker in the next version."""
         image = self.image
-        brokers = {**image.brokers, OTHER: BrokerImage(OTHER, epoch, (), fenced=fenced)}
+        other = BrokerImage(OTHER, epoch, (), fenced=fenced, peer_endpoint=self.endpoint)
+        brokers = {**image.brokers, OTHER: other}
         self.image = MetadataImage("c", version=image.version + 1, brokers=brokers)
         self.duties.image_changed(MetadataChange(self.image, brokers=frozenset((OTHER,))))
+
+    def lose(self) -> None:
+        """A connection with the other broker ends."""
+        self.duties.connection_lost(self.image.brokers[OTHER])
+
+    def fail(self, *, refused: bool, epoch: int = 7) -> None:
+        """A connection to the other broker cannot be made."""
+        self.duties.unreached(BrokerImage(OTHER, epoch, ()), refused=refused)
 
     @property
     def is_fenced(self) -> bool:
@@ -148,6 +169,85 @@ def test_a_controller_that_stood_still_suspects_nobody_at_once(rig: Rig) -> None
     assert rig.fences == []
     rig.check_after(0.5)
     assert len(rig.fences) == 1
+
+
+# --- connections -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def live() -> Iterator[Rig]:
+    """The other broker is live, and was heard of since this broker is the controller."""
+    live = Rig(fenced=False, endpoint=Endpoint("BROKERS", "SASL_PLAINTEXT", "host", 1))
+    live.beat(10)
+    live.connects = 0
+    yield live
+    live.duties.close()
+    live.loop.close()
+
+
+def test_a_broker_whose_host_refuses_connections_after_one_has_ended_is_fenced(live: Rig) -> None:
+    live.lose()
+    assert live.connects == 1
+    live.fail(refused=False)
+    assert (live.connects, live.fences) == (2, []), "the kernel may not have closed its listener yet"
+    live.fail(refused=True)
+    assert live.fences == ["its connections have ended, and its host refuses others"]
+    assert live.is_fenced
+    live.fail(refused=True)
+    assert (live.connects, len(live.fences)) == (2, 1)
+
+
+def test_connections_that_are_refused_alone_fence_nobody(live: Rig) -> None:
+    live.fail(refused=True)
+    assert (live.connects, live.fences) == (0, [])
+
+
+def test_a_broker_that_is_heard_of_after_its_connection_has_ended_is_live(live: Rig) -> None:
+    live.lose()
+    live.beat(10)
+    live.fail(refused=True)
+    live.fail(refused=False)
+    assert (live.connects, live.fences) == (1, [])
+
+
+def test_what_is_seen_of_a_former_registration_fences_nobody(live: Rig) -> None:
+    live.lose()
+    live.change(fenced=False, epoch=8)
+    live.fail(refused=True, epoch=7)
+    live.fail(refused=True, epoch=8)
+    assert live.fences == []
+
+
+def test_a_host_that_does_not_answer_has_a_session(live: Rig) -> None:
+    live.lose()
+    for _ in range(10):
+        live.fail(refused=False)
+    live.check_after(SESSION_S)
+    assert live.fences == []
+    live.check_after(0.5)
+    assert live.fences == ["nothing was heard of it for 9000 ms"]
+    live.fail(refused=False)
+    assert live.connects == 11, "nobody looks for a broker that is fenced"
+
+
+def test_fencing_that_the_registry_does_not_take_is_tried_again(live: Rig) -> None:
+    live.lose()
+    live.is_registry_there = False
+    live.fail(refused=True)
+    live.fail(refused=True)
+    assert (live.connects, len(live.fences), live.is_fenced) == (3, 2, False)
+    live.is_registry_there = True
+    live.fail(refused=True)
+    assert live.is_fenced
+
+
+def test_a_new_controller_looks_for_all_brokers_that_it_has_not_heard_of() -> None:
+    rig = Rig(fenced=False, endpoint=Endpoint("BROKERS", "SASL_PLAINTEXT", "host", 1))
+    assert rig.connects == 1
+    rig.fail(refused=True)
+    assert rig.is_fenced, "it has died together with the former controller"
+    rig.duties.close()
+    rig.loop.close()
 
 
 # --- processes -------------------------------------------------------------------------------------------------------

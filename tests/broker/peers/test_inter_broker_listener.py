@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
 
@@ -105,6 +106,22 @@ def test_all_versions_of_sasl_authenticate(peer: Peer, wire: Wire, version: int)
     final = wire.ask(SaslAuthenticateRequest(auth_bytes=client.next(first.auth_bytes) or b""), version)
     assert client.next(final.auth_bytes) is None
     assert (final.error_code, final.error_message, final.session_lifetime_ms) == (0, None, 0)
+
+
+def test_the_end_of_a_connection_that_was_ready_is_told(peer: Peer) -> None:
+    told: SimpleQueue[int] = SimpleQueue()
+    listener = member_of(peer.broker)._listener
+    before, listener._on_peer_lost = listener._on_peer_lost, told.put
+    try:
+        with Wire(peer.address) as wire:
+            wire.ask(VERSIONS, 4)
+        with Wire(peer.address) as wire:
+            assert authenticate(wire, peer.secret) is None
+            wire.ask(hello(peer, node_id=7), 0)
+        assert told.get(timeout=60) == 7
+        assert told.empty(), "the first one was nobody's"
+    finally:
+        listener._on_peer_lost = before
 
 
 REQUESTS: list[tuple[Request, int]] = [
@@ -338,4 +355,4 @@ def test_a_port_in_use_is_reported(peer: Peer) -> None:
     server = server_of(peer.broker)
     broker = SimpleNamespace(config=BrokerConfig.of(settings), node_id=1, loop=server.loop)
     with pytest.raises(UsageError, match="the port is in use by another process"):
-        InterBrokerListener(broker, peer.secret, peer.identity, log=server.log)  # type: ignore[arg-type]
+        InterBrokerListener(broker, peer.secret, peer.identity, log=server.log, on_peer_lost=print)  # type: ignore[arg-type]

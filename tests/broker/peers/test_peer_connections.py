@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.peers.peer_connections import IN_FLIGHT_MAX, PeerAddress, Role
+from barnabas.broker.peers.peer_connections import IN_FLIGHT_MAX, PeerAddress, PeerConnections, Role
 from barnabas.config.endpoints import Endpoint
 from barnabas.connection.broker.client_request import ClientRequest
 from barnabas.errors import BrokerNotAvailable, ClientClosed, ConnectionLost, RequestTimedOut, SaslAuthenticationFailed
 from barnabas.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from barnabas.protocol.messages.list_groups import ListGroupsRequest
 from barnabas.version import __version__
+from broker.cluster.clusters import wait_for
 from broker.peers.conftest import QUICK, SOON_S, Peer, member, member_of, peer_of
 from broker.wire import on_loop
 
@@ -135,6 +136,60 @@ def test_a_peer_that_does_not_listen_is_told_by_the_next_request(peer: Peer) -> 
             for _ in range(3):  # each after a backoff
                 with pytest.raises(ConnectionLost, match="tcp: connection refused"):
                     await peers.send(1, ListGroupsRequest())
+
+    run(main())
+
+
+def told(peers: PeerConnections) -> "asyncio.Queue[tuple[int, bool]]":
+    """Returns what is told of connections that could not be made."""
+    queue: asyncio.Queue[tuple[int, bool]] = asyncio.Queue()
+    peers.on_peer_unreached = lambda node_id, refused: queue.put_nowait((node_id, refused))
+    return queue
+
+
+def test_a_host_that_refuses_connections_is_told(peer: Peer) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        endpoint = Endpoint("INTERNAL", "SASL_PLAINTEXT", "127.0.0.1", server.getsockname()[1])
+
+    async def main() -> None:
+        async with peer.connected(address_of=lambda node_id: PeerAddress(endpoint, 1)) as peers:
+            unreached = told(peers)
+            for _ in range(3):  # each after a backoff
+                peers.connect(1)
+                assert await unreached.get() == (1, True)
+
+    run(main())
+
+
+@pytest.mark.parametrize("then", ["nothing", "the end"])
+def test_a_port_that_takes_connections_refuses_none(peer: Peer, then: str) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if then == "nothing":
+            await reader.read()
+        writer.close()
+
+    async def main() -> None:
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            address = PeerAddress(Endpoint("INTERNAL", "SASL_PLAINTEXT", *server.sockets[0].getsockname()[:2]), 1)
+            settings = QUICK._replace(setup_timeout_s=0.05)
+            async with peer.connected(address_of=lambda node_id: address, settings=settings) as peers:
+                unreached = told(peers)
+                peers.connect(1)
+                assert await unreached.get() == (1, False)
+
+    run(main())
+
+
+def test_a_connection_may_be_opened_without_a_request(peer: Peer) -> None:
+    async def main() -> None:
+        before = accepted(peer)
+        async with peer.connected() as peers:
+            peers.connect(1)
+            await asyncio.to_thread(wait_for, lambda: accepted(peer) - before)
+            peers.connect(1)
+            await peers.send(1, ListGroupsRequest())
+            assert len(accepted(peer) - before) == 1
+        peers.connect(1)
 
     run(main())
 

@@ -72,6 +72,22 @@ def silent(sock: socket.socket, seconds: float = 0.1) -> bool:
     return False
 
 
+def test_a_broker_that_does_not_listen_refuses_connections(peer: Peer) -> None:
+    address = peer.listener.getsockname()
+    peer.listener.close()
+    with suppress(ConnectionError):
+        assert exactly(peer.connect(), 1) == b"", "the first one finds out"
+    with pytest.raises(ConnectionRefusedError):
+        peer.connect()
+    peer.listener = socket.create_server(address)
+    while True:
+        with suppress(ConnectionRefusedError):
+            near, far = peer.pair()
+            break
+    near.sendall(b"there")
+    assert far.recv(100) == b"there"
+
+
 def test_bytes_and_ends_pass_in_both_directions(peer: Peer) -> None:
     near, far = peer.pair()
     near.sendall(b"there")

@@ -25,19 +25,27 @@ class ControllerDuties:
 
     def __init__(self, broker: BrokerServices, peers: PeerConnections, liveness: Liveness) -> None:
         self._broker = broker
+        self._peers = peers
         self._liveness = liveness
         self._dead: set[tuple[BrokerId, int]] = set()
         """The registrations whose process has ended."""
         self._watches: dict[BrokerId, tuple[int, Watch]] = {}
         """The epoch of the registration that is watched, and the end of the watch."""
+        self._lost: set[tuple[BrokerId, int]] = set()
+        """The live registrations of which nothing was heard since a connection with them has ended, or since this
+        broker is the controller."""
         self._fenced_since: dict[BrokerId, tuple[int, int]] = {}
         """The epoch of each fenced broker, and the version of the first image here that showed it as fenced."""
+        self._is_closed = False
         self._note_fenced()
         self._session_timeout_s = broker.config.broker_session_timeout_ms / 1000
         self._checked_at = broker.clock.monotonic()
         self._heartbeats = BrokerHeartbeats(self._session_timeout_s, self._checked_at)
         self._watch_all()
         self.pushes = MetadataPushes(broker.image, broker.node_id, peers, broker.loop, self._is_dead)
+        for each in broker.image.brokers.values():
+            if each.node_id != broker.node_id and not each.fenced:
+                self.connection_lost(each)  # the broker may have died together with the former controller
 
     def image_changed(self, change: MetadataChange) -> None:
         if change.brokers:
@@ -67,6 +75,7 @@ class ControllerDuties:
                 exited = partial(self._exited, broker)
                 self._watches[node_id] = broker.epoch, self._liveness.watch(broker.process, exited)
         self._dead &= {(node_id, broker.epoch) for node_id, broker in brokers.items()}
+        self._lost &= {(node_id, broker.epoch) for node_id, broker in brokers.items() if not broker.fenced}
 
     def _exited(self, broker: BrokerImage) -> None:
         self._dead.add((broker.node_id, broker.epoch))
@@ -75,6 +84,34 @@ class ControllerDuties:
     def _is_dead(self, node_id: BrokerId) -> bool:
         broker = self._broker.image.brokers.get(node_id)
         return broker is None or not broker.process or (node_id, broker.epoch) in self._dead
+
+    # --- connections ------------------------------------------------------------------------------------------------
+
+    def connection_lost(self, broker: BrokerImage) -> None:
+        """Finds out whether nobody listens any more where a broker did that is not fenced, because a connection with it
+        has ended."""
+        if broker.peer_endpoint is not None:
+            self._lost.add((broker.node_id, broker.epoch))
+            self._peers.connect(broker.node_id)
+
+    def unreached(self, broker: BrokerImage, *, refused: bool) -> None:
+        """Fences a broker if its host refuses connections to it, and nothing was heard of it since one has ended: most
+        likely its process is dead on a machine that is not. Otherwise tries again until the session has timed out: the
+        kernel ends the connections of a process before it refuses others."""
+        registration = broker.node_id, broker.epoch
+        if registration not in self._lost:
+            return
+        if not refused:
+            self._peers.connect(broker.node_id)
+            return
+        self._lost.discard(registration)
+        run_handler(self._broker.loop, self._fence_refusing(broker))
+
+    async def _fence_refusing(self, broker: BrokerImage) -> None:
+        await self._fence(broker.node_id, broker.epoch, "its connections have ended, and its host refuses others")
+        now = self._broker.image.brokers.get(broker.node_id)
+        if not self._is_closed and now is not None and now.epoch == broker.epoch and not now.fenced:
+            self.connection_lost(now)  # the registry did not respond
 
     # --- heartbeats -------------------------------------------------------------------------------------------------
 
@@ -120,6 +157,7 @@ class ControllerDuties:
         if known is None or known.epoch != epoch:
             raise StaleBrokerEpoch(f"broker {node_id} is not registered in epoch {epoch}")
         self._heartbeats.heard(node_id, epoch, broker.clock.monotonic())
+        self._lost.discard((node_id, epoch))
         _, version = self._fenced_since.get(node_id, (epoch, -1))
         if known.fenced and not request.want_shut_down and request.current_metadata_offset < version:
             self.pushes.hurry(node_id)
@@ -135,6 +173,7 @@ class ControllerDuties:
         )
 
     def close(self) -> None:
+        self._is_closed = True
         self.pushes.close()
         for _, end in self._watches.values():
             end()

@@ -87,10 +87,13 @@ class ClusterMember:
         free."""
         self._broker = broker
         self._liveness = liveness or ProcessLiveness(broker.loop)
-        self._listener = InterBrokerListener(broker, secret, self._identity, log=broker.log, in_thread=in_thread)
+        self._listener = InterBrokerListener(
+            broker, secret, self._identity, log=broker.log, on_peer_lost=self._peer_lost, in_thread=in_thread
+        )
         quick = ConnectionSettings(backoff_s=0.02, backoff_max_s=0.5)
         self.peers = PeerConnections(self._address_of, self._identity, secret, broker.failures, settings or quick)
         self.peers.on_peer_lost = self._peer_lost
+        self.peers.on_peer_unreached = self._peer_unreached
         self._forwarder = Forwarder(self.peers, broker.node_id, lambda: broker.image.controller_id)
         self._controller = ControllerChannel(broker, self.peers)
         self.isr_changes = IsrChangeSender(broker, self._controller)
@@ -337,13 +340,22 @@ class ClusterMember:
     def _peer_lost(self, node_id: int) -> None:
         """Has a dead broker fenced at once. The kernel closes the connections of a process before it is gone."""
         broker = self._broker.image.brokers.get(BrokerId(node_id))
-        if broker is None or broker.fenced or self._is_closed or is_running(broker.process):
+        if broker is None or broker.fenced or self._is_closed:
+            return
+        if is_running(broker.process):
+            if self.duties is not None:
+                self.duties.connection_lost(broker)
             return
         if broker.node_id not in self._dying:
             self._dying[broker.node_id] = broker.epoch
             self._in(ELECTION_MAX_S, "election", self._end_election)
             if self.duties is not None or broker.node_id == self._broker.image.controller_id:
                 self._broker.controller.check()
+
+    def _peer_unreached(self, node_id: int, refused: bool) -> None:
+        broker = self._broker.image.brokers.get(BrokerId(node_id))
+        if broker is not None and self.duties is not None and not self._is_closed:
+            self.duties.unreached(broker, refused=refused)
 
     def election(self) -> "asyncio.Future[None] | None":
         """Returns a future that is done when a broker that has just died is fenced, and others lead its partitions;

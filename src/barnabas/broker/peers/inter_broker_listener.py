@@ -38,11 +38,14 @@ class InterBrokerListener:
         identity: Callable[[], PeerIdentity],
         *,
         log: logging.Logger,
+        on_peer_lost: Callable[[int], None],
         in_thread: InThread | None = None,
     ) -> None:
-        """Opens the listener, for brokers that know the secret. Raises UsageError if the address is not free."""
+        """Opens the listener, for brokers that know the secret. `on_peer_lost` is called with the node id of a broker
+        when a connection of it that was ready has ended. Raises UsageError if the address is not free."""
         config = broker.config
         self._broker = broker
+        self._on_peer_lost = on_peer_lost
         dispatcher = InterBrokerDispatcher(broker, make_verifier(USERNAME, secret.hex()), identity)
         limits = ConnectionLimits(
             socket_request_max_bytes=SETUP_FRAME_BYTES_MAX,
@@ -82,10 +85,12 @@ class InterBrokerListener:
         self._check = self._broker.loop.call_later(SETUP_S, self._close_unready)
 
     def _on_closed(self, connection: Connection, reason: str) -> None:
-        if _is_ready(connection) or reason in (CLIENT_CLOSED, SHUTDOWN):
-            return
         session = session_of(connection)
         identity = None if session is None else session.identity
+        if reason != SHUTDOWN and identity is not None and _is_ready(connection):
+            self._on_peer_lost(identity.node_id)
+        if _is_ready(connection) or reason in (CLIENT_CLOSED, SHUTDOWN):
+            return
         self._broker.failures.warn(
             "connections to the listener for brokers" if identity is None else f"connections of broker {identity[1]}",
             f"the listener for brokers closes the connection from {connection.peer_host}:{connection.peer_port}: "

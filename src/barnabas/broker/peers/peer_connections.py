@@ -6,6 +6,7 @@ requests, and the next request opens another after the backoff.
 """
 
 import asyncio
+import errno
 import random
 import time
 from collections import deque
@@ -134,6 +135,9 @@ class PeerConnections:
         self._driver = AioDriver(self._client, name="connections to other brokers")
         self.on_peer_lost: Callable[[int], None] | None = None
         """Called with the node id of a peer when a connection that was in use has ended."""
+        self.on_peer_unreached: Callable[[int, bool], None] | None = None
+        """Called with the node id of a peer when a connection could not be made, and whether the peer's host refuses
+        it because nobody listens there."""
         self._epochs: dict[tuple[int, int], tuple[int, int]] = {}
         """The epochs of the peer and of this broker for which a connection was made, by node id and role."""
 
@@ -176,6 +180,14 @@ class PeerConnections:
         self._connections.open(node, self._client.now).send(request, self._client.now)
         self._driver.turn_soon()  # not at once: the caller may be a callback of the turn before
 
+    def connect(self, node_id: int) -> None:
+        """Opens the connection for short requests if it is not open. `on_peer_unreached` tells if that fails."""
+        address = None if self._driver.closed else self._address_of(node_id)
+        if address is not None:
+            self._client.now = time.monotonic()
+            self._connections.open(self._node(node_id, Role.CONTROL, address), self._client.now)
+            self._driver.turn_soon()
+
     def _node(self, node_id: int, role: int, address: PeerAddress) -> NodeConnection:
         """Returns the connection to a peer as it is registered now. One that was made before is dropped."""
         endpoint = address.endpoint
@@ -210,7 +222,8 @@ class PeerConnections:
 
     def _on_lost(self, node: NodeConnection, error: Error) -> None:
         """Reports a peer that does not fit, or does not know the secret: it will not get better by itself. Tells of the
-        end of a connection that was in use, because the process of the peer may have ended."""
+        end of a connection that was in use, because the process of the peer may have ended, and of one that could not
+        be made."""
         attempt = error.attempts[-1] if error.attempts else None
         if attempt is None:
             return
@@ -220,8 +233,12 @@ class PeerConnections:
                 f"connections to broker {node.node_id}",
                 f"broker {node.node_id} at {attempt.address} cannot be used: {attempt.error}",
             )
-        elif attempt.stage == "request" and self.on_peer_lost is not None:
-            self.on_peer_lost(node.node_id)
+        elif attempt.stage == "request":
+            if self.on_peer_lost is not None:
+                self.on_peer_lost(node.node_id)
+        elif self.on_peer_unreached is not None:
+            refused = all(each.stage == "tcp" and each.errno == errno.ECONNREFUSED for each in error.attempts)
+            self.on_peer_unreached(node.node_id, refused)
 
     def close(self) -> None:
         """Closes the connections, and fails what waits for responses with ClientClosed."""

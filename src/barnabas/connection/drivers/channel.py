@@ -47,7 +47,10 @@ def resolve(host: str, port: int, *, numeric: bool = False) -> list[Address]:
 def attempt_of(address: str, ip: str, stage: str, error: BaseException, started: float) -> Attempt:
     """Returns the attempt that describes a failure."""
     place = address if not ip or ip in address else f"{address} ({ip})"
-    return Attempt(place, stage, describe(error), hint_for(error, stage), (time.monotonic() - started) * 1e3)
+    elapsed_ms = (time.monotonic() - started) * 1e3
+    return Attempt(
+        place, stage, describe(error), hint_for(error, stage), elapsed_ms, getattr(error, "errno", None) or 0
+    )
 
 
 def prepare(sock: socket.socket, buffers: tuple[int, int]) -> None:

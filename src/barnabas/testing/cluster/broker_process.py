@@ -139,8 +139,16 @@ def _there(method: Callable[P, T]) -> Callable[P, T]:
 class BrokerProcess(Broker):
     """A broker in a process of its own, which signals end and hold."""
 
-    def __init__(self, launcher: Launcher, *, data_dir: Path, settings: Mapping[str, object], patience: float) -> None:
-        super().__init__(data_dir=data_dir, settings=settings, patience=patience)
+    def __init__(
+        self,
+        launcher: Launcher,
+        *,
+        data_dir: Path,
+        settings: Mapping[str, object],
+        patience: float,
+        machine: str | None = None,
+    ) -> None:
+        super().__init__(data_dir=data_dir, settings=settings, patience=patience, machine=machine)
         self._launcher = launcher
         self._pid = 0
         self._connection: Connection | None = None
@@ -211,7 +219,7 @@ class BrokerProcess(Broker):
             raise UsageError(f"the broker at {self._address} runs already; call stop() or restart()")
         self._pid, self._connection = self._launcher.fork()
         disk_fault, skew_s = self._process_disk.fault, self._process_clock.skew_s
-        self._connection.send(Start(self.data_dir, self._settings, self.patience, disk_fault, skew_s))
+        self._connection.send(Start(self.data_dir, self._settings, self.patience, disk_fault, skew_s, self._machine))
         try:
             self._address = self.call(start_broker)
         except BaseException:

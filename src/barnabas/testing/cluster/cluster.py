@@ -58,8 +58,10 @@ class Cluster:
     Its brokers have the ids 1, 2 and so on; each is a `barnabas.testing.Broker` in a thread of its own, or with
     `processes` in a process of its own. Their data are in a temporary directory, which is removed at the end. `racks`:
     the rack of each broker. `settings`: the settings of all brokers under Kafka's names. Topics get three replicas and
-    min.insync.replicas=2 unless they say otherwise. `patience`: the seconds that a method waits before it raises
-    TimeoutError. All methods may be called from any thread.
+    min.insync.replicas=2 unless they say otherwise. `several_machines`: each broker seems to run on a machine of its
+    own, so that the others know of its death only what they see over the network; that needs a `zookeeper.connect`
+    among the settings. `patience`: the seconds that a method waits before it raises TimeoutError. All methods may be
+    called from any thread.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Cluster:
         racks: Sequence[str] | None = None,
         *,
         processes: bool = False,
+        several_machines: bool = False,
         settings: Mapping[str, object] | None = None,
         patience: float = 30.0,
     ) -> None:
@@ -75,7 +78,10 @@ class Cluster:
             raise UsageError(f"a cluster has 1 to 100 brokers, not {brokers}")
         if racks is not None and len(racks) != brokers:
             raise UsageError(f"racks names {len(racks)} racks; give one for each of the {brokers} brokers")
+        if several_machines and "zookeeper.connect" not in (settings or {}):
+            raise UsageError("brokers on several machines cannot share a file: set zookeeper.connect")
         self.patience = patience
+        self._several_machines = several_machines
         self.node_ids = tuple(range(1, brokers + 1))
         self._racks = racks
         self._processes = processes
@@ -133,9 +139,12 @@ class Cluster:
         if self._racks is not None:
             settings["broker.rack"] = self._racks[node_id - 1]
         directory = self._directory(node_id)
+        machine = f"machine-{node_id}" if self._several_machines else None
         if self._launcher is not None:
-            return BrokerProcess(self._launcher, data_dir=directory, settings=settings, patience=self.patience)
-        return Broker(data_dir=directory, settings=settings, patience=self.patience)
+            return BrokerProcess(
+                self._launcher, data_dir=directory, settings=settings, patience=self.patience, machine=machine
+            )
+        return Broker(data_dir=directory, settings=settings, patience=self.patience, machine=machine)
 
     def _directory(self, node_id: int) -> Path:
         return self.data_dir / f"broker-{node_id}"

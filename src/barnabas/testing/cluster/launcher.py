@@ -38,6 +38,7 @@ class Start(NamedTuple):
     disk_fault: tuple[Any, ...]
     """The method of FaultyDisk with its arguments; empty for none."""
     skew_s: float
+    machine: str | None
 
 
 class Order(NamedTuple):
@@ -65,7 +66,7 @@ def _serve(connection: Connection) -> None:
     logging.basicConfig(
         level=logging.WARNING, format=f"broker {start.settings['node.id']}: %(levelname)s %(message)s", force=True
     )
-    broker = Broker(data_dir=start.data_dir, settings=start.settings, patience=start.patience)
+    broker = Broker(data_dir=start.data_dir, settings=start.settings, patience=start.patience, machine=start.machine)
     if start.disk_fault:
         break_disk(broker, *start.disk_fault)
     broker.clock.skew(start.skew_s)

@@ -2,7 +2,8 @@
 
 Every broker advertises to the others an address of this proxy, which passes the bytes on. A connection begins with the
 client id `broker-N`, by which the proxy knows who connects. A cut link holds bytes and the ends of connections back, as
-a cable that is pulled does: both sides notice by their timeouts only, and after `heal` the bytes arrive late.
+a cable that is pulled does: both sides notice by their timeouts only, and after `heal` the bytes arrive late. While a
+broker does not listen, the proxy refuses connections to it, as the broker's host does.
 """
 
 import asyncio
@@ -16,6 +17,8 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Final, NamedTuple
 
+from barnabas.testing.cluster.ports import ReservedPort
+
 __all__ = ["Links"]
 
 _FIRST_FRAME: Final = struct.Struct(">ihhih")
@@ -25,6 +28,8 @@ _CLIENT_ID_MAX: Final = 64
 _WAITING_BYTES_MAX: Final = 1 << 20
 """The bytes of one direction of a connection that wait for a slow link, before no more are read."""
 _PATIENCE_S: Final = 30.0
+_REFUSED_S: Final = 0.05
+"""The time for which connections are refused after one that found nobody listening."""
 
 Link = tuple[int, int]
 """The node ids of the sender and the receiver."""
@@ -47,19 +52,25 @@ class Links:
         self._delays: dict[Link, float] = {}
         self._connections: set[_Connection] = set()
         self._loop = asyncio.new_event_loop()
-        self.ports: dict[int, int] = {}
-        """The port of the proxy for each broker."""
-        self._listeners: list[socket.socket] = []
-        for node_id, port in brokers.items():
-            listener = socket.create_server(("127.0.0.1", 0), backlog=100)
-            self.ports[node_id] = listener.getsockname()[1]
-            self._listeners.append(listener)
-            self._loop.run_until_complete(self._loop.create_server(self._accepting(node_id, port), sock=listener))
+        self._targets = brokers
+        self._ports = {node_id: ReservedPort() for node_id in brokers}
+        self._servers: dict[int, asyncio.Server] = {}
+        for node_id in brokers:
+            self._loop.run_until_complete(self._listen(node_id))
         self._thread = threading.Thread(target=self._loop.run_forever, name="barnabas-links", daemon=True)
         self._thread.start()
 
-    def _accepting(self, node_id: int, port: int) -> "Callable[[], _End]":
-        return lambda: _Connection(self, node_id, port).near
+    @property
+    def ports(self) -> dict[int, int]:
+        """The port of the proxy for each broker."""
+        return {node_id: port.number for node_id, port in self._ports.items()}
+
+    async def _listen(self, node_id: int) -> None:
+        listener = socket.create_server(("127.0.0.1", self._ports[node_id].number), backlog=100)
+        target = self._targets[node_id]
+        self._servers[node_id] = await self._loop.create_server(
+            lambda: _Connection(self, node_id, target).near, sock=listener
+        )
 
     # --- faults -----------------------------------------------------------------------------------------------------
 
@@ -107,12 +118,14 @@ class Links:
         def end() -> None:
             for connection in tuple(self._connections):
                 connection.abort()
+            for server in self._servers.values():
+                server.close()
             self._loop.call_soon(self._loop.stop)  # after the callbacks of the connections that end
 
         self._loop.call_soon_threadsafe(end)
         self._thread.join(_PATIENCE_S)
-        for listener in self._listeners:
-            listener.close()
+        for port in self._ports.values():
+            port.release()
         self._loop.close()
 
     # --- for the connections ----------------------------------------------------------------------------------------
@@ -126,6 +139,13 @@ class Links:
 
     def ended(self, connection: "_Connection") -> None:
         self._connections.discard(connection)
+
+    def refuse(self, node_id: int) -> None:
+        """Refuses connections to a broker for a moment, because nobody listens there."""
+        server = self._servers.pop(node_id, None)
+        if server is not None:
+            server.close()
+            self._loop.call_later(_REFUSED_S, lambda: self._loop.create_task(self._listen(node_id)))
 
     def is_cut(self, link: Link) -> bool:
         return link in self._cut
@@ -249,8 +269,9 @@ class _Connection:
     async def _connect(self) -> None:
         try:
             await self._links.loop.create_connection(lambda: self.far, "127.0.0.1", self._port)
-        except OSError:
-            self.abort()  # nobody listens
+        except OSError:  # nobody listens
+            self._links.refuse(self._target)
+            self.abort()
 
     def _close(self) -> None:
         """Closes both ends after what was written."""
