@@ -286,6 +286,17 @@ def test_a_reassignment_is_asked_for_until_it_has_ended(brokers: Brokers, lines:
     ]
 
 
+def test_a_reassignment_may_be_asked_for_again(brokers: Brokers) -> None:
+    created(brokers, "a", (1, 2))
+    wanted = RequestedReassignment("/reassign", "a", 0, (3, 1))
+    brokers.ask(wanted)
+    brokers.controller.alter_reassignments([Reassignment("a", 0, None)])
+    assert brokers.look() == []
+    brokers.look()
+    assert brokers.ask(wanted) == [wanted]
+    assert brokers.controller.image.topics["a"].partitions[0].adding_replicas == (3,)
+
+
 def test_a_reassignment_to_what_is_there_has_ended(brokers: Brokers) -> None:
     created(brokers, "a", (1, 2))
     assert brokers.ask(RequestedReassignment("/reassign", "a", 0, (1, 2))) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -148,6 +149,27 @@ def test_partitions_are_reassigned(
         lambda: not config_of(cluster, "topic", "moved")["leader.replication.throttled.replicas"], what="no throttle"
     )
     assert len(cluster.records("moved")) == 2
+
+
+def test_a_reassignment_in_progress_is_seen_and_hurried(
+    cluster: Cluster, tree: KazooClient, tool: Callable[..., str], tmp_path: Path
+) -> None:
+    cluster.create_topic("slow", assignments={0: [1, 2]})
+    with barnabas.Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        for _ in range(20):
+            producer.send("slow", os.urandom(100_000)).result(timeout=60)
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": "slow", "partition": 0, "replicas": [2, 3]}]}))
+    given = ("--reassignment-json-file", str(plan))
+    tool("ReassignPartitionsCommand", "--execute", *given, "--throttle", "1024")
+    cluster.wait_for(lambda: 3 in partitions_of(cluster, "slow")[0], what="the beginning")
+    assert "is still in progress" in tool("ReassignPartitionsCommand", "--verify", *given)
+    hurried = tool("ReassignPartitionsCommand", "--execute", *given, "--throttle", "100000000")
+    assert "There is an existing assignment running." in hurried
+    cluster.wait_for(lambda: partitions_of(cluster, "slow") == [(2, 3)], what="the reassignment")
+    cluster.wait_for(lambda: tree.exists("/admin/reassign_partitions") is None, what="the end of the request")
+    assert "completed successfully" in tool("ReassignPartitionsCommand", "--verify", *given)
+    assert len(cluster.records("slow")) == 20
 
 
 def test_preferred_leaders_are_elected(cluster: Cluster, tree: KazooClient, tool: Callable[..., str]) -> None:

@@ -15,7 +15,6 @@ from barnabas.controller.replication_control import MAX_PARTITIONS_PER_REQUEST
 from barnabas.controller.requests import ConfigResource, ElectionType, PartitionsRequest, TopicRequest
 from barnabas.errors import (
     ElectionNotNeeded,
-    InvalidReplicaAssignment,
     InvalidRequest,
     KafkaError,
     RequestTimedOut,
@@ -135,8 +134,6 @@ class OutsideRequests:
                 numbers = sorted(number for number in each.assignments if number >= present)
                 if not numbers:
                     outcomes[each.name] = InvalidRequest("only further partitions can be added there")
-                elif numbers[-1] - present >= len(numbers):
-                    outcomes[each.name] = InvalidReplicaAssignment("partitions should be consecutive numbers")
                 else:
                     replicas = [each.assignments[number] for number in numbers]
                     added.append(PartitionsRequest(each.name, numbers[-1] + 1, replicas))

@@ -28,6 +28,7 @@ pytest.importorskip("kazoo", reason="the registry over ZooKeeper needs kazoo")
 from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError
 
+from barnabas.registry.zookeeper.session import Operation, ZooKeeperSession
 from registry.zookeeper.harness import (
     PARTITION,
     TOPIC,
@@ -214,6 +215,21 @@ def test_a_refused_topic_that_is_there_gets_its_content_back(
     assert registry.load().image.topics["t"].partitions == (PARTITION,)
 
 
+def test_a_topic_in_other_words_asks_for_nothing(one: tuple[TrackedRegistry, int], tree: Tree) -> None:
+    registry, _ = one
+    tree.put("/brokers/topics/t", {"partitions": {"0": [1, 2]}, "version": 1})
+    tree.ask_for_new()
+    assert asked(registry) == [CREATED]
+
+
+def test_reports_of_kafkas_brokers_are_removed(one: tuple[TrackedRegistry, int], tree: Tree) -> None:
+    registry, epoch = one
+    tree.put("/isr_change_notification/isr_change_0000000000", {"version": 1, "partitions": []})
+    tree.put("/log_dir_event_notification/log_dir_event_0000000000", {"version": 1, "broker": 1, "event": 1})
+    settle(registry, epoch, *asked(registry, 2))
+    assert tree.names("/isr_change_notification") == tree.names("/log_dir_event_notification") == []
+
+
 def test_own_writes_ask_for_nothing(one: tuple[TrackedRegistry, int], tree: Tree) -> None:
     registry, epoch = one
     moved = PARTITION._replace(replicas=(BrokerId(1), BrokerId(3)))
@@ -305,6 +321,25 @@ def test_settings_that_are_taken_over_stay(one: tuple[TrackedRegistry, int], tre
     assert registry.write([SetTopicConfig("t", {"c": "3"})], controller_epoch=epoch)
     settle(registry, epoch, *found)
     assert tree.get("/config/topics/t")["config"] == {"c": "3"} == registry.load().image.topic_config("t")
+
+
+def test_what_changes_while_it_is_settled_is_read_again(
+    one: tuple[TrackedRegistry, int], tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry, epoch = one
+    tree.put("/config/topics/t", {"version": 1, "config": {"c": "3"}})
+    tree.notify({"version": 2, "entity_path": "topics/t"})
+    (request,) = asked(registry)
+
+    def commit(operations: Sequence[Operation]) -> None:
+        tree.put("/config/topics/t", {"version": 1, "config": {"c": "4"}})
+        ZooKeeperSession.commit(registry._session, operations)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(registry._session, "commit", commit)
+        assert registry.settle_requests([request], controller_epoch=epoch)
+    assert isinstance(request, RequestedConfig)
+    assert asked(registry) == [request._replace(config={"c": "4"})]
 
 
 @pytest.mark.parametrize("config", [{"c": 3}, {"c": "\ud800"}, {"\ud800": "1"}, [], None])

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
-from barnabas.metadata.image import MetadataImage
+from barnabas.metadata.image import MetadataImage, TopicImage
 from barnabas.registry.outside_requests import (
     OutsideRequest,
     RequestedConfig,
@@ -43,7 +43,13 @@ _SHOWN: Final = 100
 """The number of bytes that a message shows of a node that cannot be read."""
 _TOPIC: Final = 2
 _BROKER: Final = 4
-_PARENTS: Final = (znodes.TOPICS, znodes.CONFIG_CHANGES, znodes.DELETE_TOPICS)
+_PARENTS: Final = (
+    znodes.TOPICS,
+    znodes.CONFIG_CHANGES,
+    znodes.DELETE_TOPICS,
+    znodes.ISR_CHANGES,
+    znodes.LOG_DIR_EVENTS,
+)
 _LISTS: Final = (znodes.REASSIGN_PARTITIONS, znodes.PREFERRED_ELECTION)
 _TOPIC_NODES: Final = f"{znodes.TOPICS}/"
 
@@ -102,8 +108,8 @@ class RequestNodes:
                 self._list_topics()
             elif path == znodes.CONFIG_CHANGES:
                 self._list_config_changes()
-            elif path == znodes.DELETE_TOPICS:
-                self._list_deletions()
+            elif path in _PARENTS:
+                self._list_names(path)
             else:
                 self._read_list(path)
             del self._unread[path]
@@ -138,22 +144,24 @@ class RequestNodes:
         asked = [name for name, node in zip(names, nodes) if node is not None and name not in image.topics]
         configs = dict(zip(asked, self._session.read([znodes.topic_config_path(name) for name in asked])))
         for name, path, node in zip(names, paths, nodes):
-            topic = image.topics.get(name)
+            request = None if node is None else _requested_topic(path, node, configs.get(name), image.topics.get(name))
             if node is None:
                 self._topics.discard(name)
-                self._put(path)
-            elif topic is not None and node.data == znodes.encode_assignment(topic):
+            if node is None or request is None:
                 self._put(path)
             else:
-                request = _requested_topic(path, name, node, configs.get(name), is_there=topic is not None)
                 self._put(path, request, version=node.version)
 
-    def _list_deletions(self) -> None:
-        for path in [path for path in self._pending if path.startswith(f"{znodes.DELETE_TOPICS}/")]:
+    def _list_names(self, parent: str) -> None:
+        """Lists the topics to delete, or the reports of brokers of Kafka, of which there are none here."""
+        for path in [path for path in self._pending if path.startswith(f"{parent}/")]:
             del self._pending[path]
-        for name in self._names_below(znodes.DELETE_TOPICS):
-            path = znodes.delete_topic_path(name)
-            self._put(path, RequestedDeletion(path, name))
+        for name in self._names_below(parent):
+            path = f"{parent}/{name}"
+            if parent == znodes.DELETE_TOPICS:
+                self._put(path, RequestedDeletion(path, name))
+            else:
+                self._put(path, UnreadableRequest(path, "only brokers of Apache Kafka report there"))
 
     def _list_config_changes(self) -> None:
         """Reads the first notifications of changed settings, and the settings. The others follow when these are
@@ -285,11 +293,16 @@ def _parse(data: bytes, build: Callable[[dict[str, Any]], T]) -> T:
         raise _Unreadable(f"{what} in {data[:_SHOWN]!r}{'...' if len(data) > _SHOWN else ''}") from None
 
 
-def _requested_topic(path: str, name: str, node: Node, config: Node | None, *, is_there: bool) -> OutsideRequest:
+def _requested_topic(path: str, node: Node, config: Node | None, topic: TopicImage | None) -> OutsideRequest | None:
+    """Returns what a topic's node asks for; None if that is what the topic has. `topic` is None for a new one."""
+    if topic is not None and node.data == znodes.encode_assignment(topic):
+        return None
+    name = path.removeprefix(_TOPIC_NODES)
     try:
         assignment = _parse(node.data, _assignment)
-        if is_there:
-            return RequestedTopic(path, name, assignment.replicas, {})
+        if topic is not None:
+            is_same = assignment.replicas == {index: each.replicas for index, each in enumerate(topic.partitions)}
+            return None if is_same else RequestedTopic(path, name, assignment.replicas, {})
         if assignment.is_ours:
             return UnreadableRequest(path, "the topic was not created, or not deleted, to the end")
         return RequestedTopic(path, name, assignment.replicas, {} if config is None else _parse(config.data, _config))

@@ -26,7 +26,9 @@ __all__ = [
     "CONTROLLER_EPOCH",
     "DELETE_TOPICS",
     "DIRECTORIES",
+    "ISR_CHANGES",
     "LEADER_CHANGES",
+    "LOG_DIR_EVENTS",
     "PERSISTENT",
     "PREFERRED_ELECTION",
     "PRODUCER_IDS",
@@ -86,6 +88,8 @@ TOPIC_CONFIGS: Final = "/config/topics"
 BROKER_CONFIGS: Final = "/config/brokers"
 CONFIG_CHANGES: Final = "/config/changes"
 DELETE_TOPICS: Final = "/admin/delete_topics"
+ISR_CHANGES: Final = "/isr_change_notification"
+LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
 REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
 PREFERRED_ELECTION: Final = "/admin/preferred_replica_election"
 PRODUCER_IDS: Final = "/latest_producer_id_block"
@@ -103,7 +107,7 @@ LEADER_CHANGES: Final = "/barnabas/leader_changes"
 PERSISTENT: Final = (
     *("/admin", DELETE_TOPICS, BROKERS, BROKER_IDS, BROKER_SEQUENCE, TOPICS, "/cluster"),
     *("/config", BROKER_CONFIGS, CONFIG_CHANGES, "/config/clients", TOPIC_CONFIGS, "/config/users"),
-    *("/consumers", "/isr_change_notification", PRODUCER_IDS, "/log_dir_event_notification", CONTROLLER_EPOCH),
+    *("/consumers", ISR_CHANGES, PRODUCER_IDS, LOG_DIR_EVENTS, CONTROLLER_EPOCH),
     *("/barnabas", REGISTRATIONS, DIRECTORIES, LEADER_CHANGES),
 )
 """The nodes that the founder makes first."""

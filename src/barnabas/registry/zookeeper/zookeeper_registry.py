@@ -100,8 +100,6 @@ class ZooKeeperRegistry(Registry):
             connect, timeout_s=session_timeout_s, connect_s=connect_s, on_event=self._changed, digest=digest
         )
         self._requests = RequestNodes(self._session)
-        self._requests_epoch = 0
-        """The controller epoch in which requests of other programs were looked for."""
         try:
             self._prepare(used_directory)
             found, secret = self._session.read([znodes.CLUSTER_ID, znodes.SECRET])
@@ -632,9 +630,6 @@ class ZooKeeperRegistry(Registry):
     # -- what other programs write ----------------------------------------------------------------------------------
 
     def outside_requests(self) -> Sequence[OutsideRequest]:
-        if self._requests_epoch != self._state.controller_epoch:  # another controller may have settled some
-            self._requests.changed("")
-            self._requests_epoch = self._state.controller_epoch
         if self._requests.look(self._image):
             self._hint()
         return self._requests.pending()
