@@ -1,8 +1,6 @@
 """`barnabas cluster roll`: the order, the reasons to stop, and clients that notice nothing."""
 
 import json
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from cli.cluster.three_brokers import shared_cluster as shared_cluster
 from cli.conftest import Run, run_barnabas
 from cli.serve.processes import Serve, ready_addresses
 from cli.serve.processes import serve as serve
+from steady_clients import steady_clients
 
 
 def restarting(kafka: Cluster, order: list[int]) -> Callable[[Broker, float], None]:
@@ -97,46 +96,8 @@ def test_clients_go_on_while_all_brokers_of_a_supervisor_are_restarted(serve: Se
     bootstrap = ",".join(ready_addresses(serve("--brokers", "3", "--data-dir", data, "--log-level", "error")))
     with barnabas.Admin(bootstrap_servers=bootstrap) as admin:
         admin.create_topics(barnabas.NewTopic("t", 6))
-    over, all_sent = threading.Event(), threading.Event()
-    sent: list[bytes] = []
-    errors: list[BaseException] = []
-
-    def produce() -> None:
-        try:
-            with barnabas.Producer(bootstrap_servers=bootstrap) as producer:
-                while not over.is_set():
-                    value = b"%d" % len(sent)
-                    producer.send("t", value, key=value).result(timeout=60)
-                    sent.append(value)
-        except BaseException as error:
-            errors.append(error)
-
-    received: list[bytes] = []
-
-    def consume() -> None:
-        settings = {"group_id": "g", "auto_offset_reset": "earliest"}
-        try:
-            with barnabas.Consumer("t", bootstrap_servers=bootstrap, **settings) as consumer:
-                deadline = time.monotonic() + 120
-                while not all_sent.is_set() or (set(sent) - set(received) and time.monotonic() < deadline):
-                    received.extend(record.value for record in consumer.poll(0.2))
-                    consumer.commit()
-        except BaseException as error:
-            errors.append(error)
-
-    clients = [threading.Thread(target=each) for each in (produce, consume)]
-    for client in clients:
-        client.start()
-    try:
+    with steady_clients(bootstrap, "t"):
         done = run_barnabas("cluster", "roll", "--data-dir", data, "--bootstrap", bootstrap, "--json")
-        count = len(sent)
-    finally:
-        for client, event in zip(clients, (over, all_sent), strict=True):
-            event.set()
-            client.join()
     assert done.returncode == 0, done.stderr
     assert sorted(row["broker"] for row in json.loads(done.stdout)) == [1, 2, 3]
     assert "1 broker to go" in done.stderr
-    assert not errors
-    assert count > 0
-    assert sorted(received, key=int) == sent
