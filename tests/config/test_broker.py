@@ -72,6 +72,7 @@ def test_node_id_and_broker_id_are_one() -> None:
         ({"log.retention.ms": "0"}, "log.retention.ms must be unlimited"),
         ({"group.min.session.timeout.ms": "10", "group.max.session.timeout.ms": "5"}, "must not be larger"),
         ({"broker.heartbeat.interval.ms": "9000"}, "must be smaller"),
+        ({"zookeeper.set.acl": "true"}, "zookeeper.set.acl needs zookeeper.digest"),
         ({"log.dirs": ","}, "At least one log directory"),
     ],
 )  # fmt: skip

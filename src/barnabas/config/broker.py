@@ -55,6 +55,7 @@ class BrokerConfig:
     zookeeper_session_timeout_ms: int
     zookeeper_connection_timeout_ms: int | None
     zookeeper_digest: str | None
+    zookeeper_set_acl: bool
     broker_id_generation_enable: bool
     reserved_broker_max_id: int
     broker_heartbeat_interval_ms: int
@@ -389,6 +390,10 @@ class BrokerConfig:
             raise UsageError(
                 f"registry.file is {self.registry_file} but zookeeper.connect is {self.zookeeper_connect}: a cluster "
                 "has one registry; leave one of them out"
+            )
+        if self.zookeeper_set_acl and self.zookeeper_digest is None:
+            raise UsageError(
+                "zookeeper.set.acl needs zookeeper.digest=user:password, by which brokers authenticate to ZooKeeper"
             )
         if not self.data_dirs or not all(self.data_dirs):
             raise UsageError("At least one log directory must be defined via log.dirs or log.dir.")

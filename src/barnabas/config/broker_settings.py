@@ -61,6 +61,8 @@ _IDENTITY: Final[tuple[_Row, ...]] = (
      "How long a start waits for ZooKeeper; zookeeper.session.timeout.ms where it is not set."),
     ("zookeeper.digest", ConfigType.PASSWORD, None, None, _MEDIUM, _FIXED,
      "`user:password` by which the brokers authenticate to ZooKeeper, from the founding of the cluster on: only they can read its secret then. Kafka has no such setting."),
+    ("zookeeper.set.acl", _BOOLEAN, False, None, _HIGH, _FIXED,
+     "With zookeeper.digest, from the founding of the cluster on, only the brokers can write to ZooKeeper; all can read what is no secret."),
     ("broker.id.generation.enable", _BOOLEAN, True, None, _MEDIUM, _FIXED,
      "With zookeeper.connect and without node.id, the broker takes the number in its data directories, or one from ZooKeeper."),
     ("reserved.broker.max.id", _INT, 1000, at_least(0), _MEDIUM, _FIXED,

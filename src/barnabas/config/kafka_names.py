@@ -128,7 +128,6 @@ _BY_SUBJECT: Final[dict[str, str]] = {
         unstable.feature.versions.enable
     """,
     "encryption of connections to ZooKeeper, and versions before 4.0": """
-        zookeeper.set.acl
         zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable
         zookeeper.metadata.migration.min.batch.size zookeeper.ssl.client.enable zookeeper.clientCnxnSocket
         zookeeper.ssl.keystore.location zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type

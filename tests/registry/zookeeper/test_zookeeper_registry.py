@@ -14,8 +14,10 @@ import pytest
 from barnabas.errors import UsageError
 from barnabas.registry.registry import (
     AddPartitions,
+    BrokerRegistration,
     CreateTopic,
     DeleteTopic,
+    LeaderChange,
     RegistryUnavailable,
     SetBrokerConfig,
     SetFenced,
@@ -26,6 +28,10 @@ from stopwatch import Stopwatch
 from zookeeper_server import ZooKeeperServer, running_server
 
 pytest.importorskip("kazoo", reason="the registry over ZooKeeper needs kazoo")
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
+from kazoo.security import OPEN_ACL_UNSAFE
 
 from barnabas.registry.zookeeper.session import Operation
 from barnabas.registry.zookeeper.zookeeper_registry import ZooKeeperRegistry
@@ -298,6 +304,45 @@ def test_only_brokers_that_authenticate_read_the_secret(zookeeper: ZooKeeperServ
             ZooKeeperRegistry(connect, digest=digest)
     one.close()
     two.close()
+
+
+def test_all_may_read_and_only_brokers_may_write(zookeeper: ZooKeeperServer) -> None:
+    connect = zookeeper.new_path()
+    root = f"/{connect.partition('/')[2]}"
+    digest = "brokers:secret"
+    one = ZooKeeperRegistry(connect, digest=digest, protects_all=True)
+    registration = BrokerRegistration(1, {UUID(int=1): "/data"}, (), process="1")
+    assert one.register_broker(registration) is not None
+    epoch = one.elect_controller()
+    assert epoch is not None
+    changes = [CreateTopic("t", TOPIC, (PARTITION,), {"a": "1"}), SetBrokerConfig("", {"b": "1"})]
+    row = LeaderChange(1, "t", 0, BrokerId(-1), BrokerId(1), 1, "made", 0)
+    assert one.write(changes, controller_epoch=epoch, leader_changes=[row])
+    other = KazooClient(zookeeper.address)
+    other.start()
+    found = [root]
+    for path in found:
+        if path.endswith("/secret"):
+            with pytest.raises(NoAuthError):
+                other.get(path)
+        else:
+            found += [f"{path}/{name}" for name in other.get_children(path)]
+        for change in (
+            lambda path=path: other.set(path, b""),
+            lambda path=path: other.create(f"{path}/x"),
+            lambda path=path: other.set_acls(path, OPEN_ACL_UNSAFE),
+            *([lambda path=path: other.delete(path)] if path != root else []),
+        ):
+            with pytest.raises(NoAuthError):
+                change()
+    assert len(found) > 30
+    assert f"{root}/brokers/topics/t/partitions/0/state" in found
+    two = ZooKeeperRegistry(connect, digest=digest, protects_all=True)
+    assert two.load().image.topics["t"].partitions == (PARTITION,)
+    two.close()
+    one.close()
+    other.stop()
+    other.close()
 
 
 def test_zookeeper_is_not_there() -> None:

@@ -14,6 +14,7 @@ from zookeeper_server import ZooKeeperServer, running_server
 pytest.importorskip("kazoo", reason="the registry over ZooKeeper needs kazoo")
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +108,22 @@ def test_a_broker_whose_node_is_deleted_makes_it_again(cluster: Cluster, tree: K
     cluster.wait_for(lambda: node_id in cluster.admin.describe_cluster().brokers, what="the broker among the live ones")
     write(cluster, b"one")
     cluster.wait_in_sync()
+
+
+def test_a_cluster_that_keeps_others_from_writing(server: ZooKeeperServer, tmp_path: Path) -> None:
+    connect = server.new_path()
+    settings = {"zookeeper.connect": connect, "zookeeper.digest": "brokers:secret", "zookeeper.set.acl": "true"}
+    other = KazooClient(connect)
+    with barnabas.testing.Broker(data_dir=tmp_path, settings=settings) as broker:
+        other.start()
+        broker.create_topic("t")
+        with pytest.raises(NoAuthError):
+            other.create("/admin/delete_topics/t")
+        broker.restart()
+        broker.create_topic("u")
+        assert set(other.get_children("/brokers/topics")) >= {"t", "u"}
+    other.stop()
+    other.close()
 
 
 def test_a_cluster_that_starts_again_finds_its_topics(server: ZooKeeperServer, tmp_path: Path) -> None:

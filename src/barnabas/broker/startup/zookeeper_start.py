@@ -34,6 +34,7 @@ def _open(config: BrokerConfig, used: str | None) -> "ZooKeeperRegistry":
         session_timeout_s=timeout_ms / 1000,
         connect_s=(config.zookeeper_connection_timeout_ms or timeout_ms) / 1000,
         digest=config.zookeeper_digest,
+        protects_all=config.zookeeper_set_acl,
         used_directory=used,
     )
 

@@ -25,7 +25,7 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import EventType, WatchedEvent
 from kazoo.retry import KazooRetry
-from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from barnabas.errors import UsageError
 from barnabas.registry.registry import RegistryUnavailable
@@ -126,17 +126,19 @@ class ZooKeeperSession:
         connect_s: float,
         on_event: Callable[[str], None],
         digest: str | None = None,
+        protects_all: bool = False,
     ) -> None:
         """Connects. `on_event` is called from a thread of kazoo with the path of a watched node that may have changed,
-        or with "" when the connection is back: then all watches have to be set again. `digest` is `user:password`.
-        Raises UsageError if ZooKeeper is not reached within `connect_s`."""
+        or with "" when the connection is back: then all watches have to be set again. `digest` is `user:password`;
+        with `protects_all` only who knows it can write nodes that are made here. Raises UsageError if ZooKeeper is not
+        reached within `connect_s`."""
         hosts, self._root = parse_connect(connect)
         self._connect = connect
         self._on_event = on_event
         self._connected = threading.Event()
         self._is_closed = False
         self._was_lost = False
-        self._open_acl = OPEN_ACL_UNSAFE
+        self._acl = [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE] if protects_all else OPEN_ACL_UNSAFE
         self._secret_acl = CREATOR_ALL_ACL if digest is not None else OPEN_ACL_UNSAFE
         self._client = KazooClient(
             # kazoo waits for the answer of one server as long as for a session, divided by the number of servers. A
@@ -164,7 +166,7 @@ class ZooKeeperSession:
 
     def _make_root(self) -> None:
         try:
-            self._client.ensure_path(self._root)
+            self._client.ensure_path(self._root, self._acl)
         except KazooException as error:
             raise UsageError(
                 f"zookeeper.connect: {self._root} cannot be made: {error!r}; make it, or choose another path"
@@ -256,7 +258,7 @@ class ZooKeeperSession:
                 case Check():
                     transaction.check(path, operation.version)
                 case Create():
-                    acl = self._secret_acl if operation.secret else self._open_acl
+                    acl = self._secret_acl if operation.secret else self._acl
                     transaction.create(path, operation.data, acl=acl, ephemeral=operation.ephemeral)
                 case Set():
                     transaction.set_data(path, operation.data, operation.version)

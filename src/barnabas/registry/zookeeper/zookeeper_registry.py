@@ -81,13 +81,14 @@ class ZooKeeperRegistry(Registry):
         session_timeout_s: float = 18.0,
         connect_s: float = 18.0,
         digest: str | None = None,
+        protects_all: bool = False,
         used_directory: str | None = None,
         is_running: Callable[[str], bool] = is_running,
     ) -> None:
-        """Connects, and founds the cluster if there is none. `digest` is `user:password`. `used_directory` is a data
-        directory that belongs to a cluster already. `is_running` says whether the process of a registration may be
-        alive. Raises UsageError if ZooKeeper is not reached, or what is below that path is not the registry of this
-        broker's cluster."""
+        """Connects, and founds the cluster if there is none. `digest` is `user:password`; with `protects_all` only who
+        knows it can write. `used_directory` is a data directory that belongs to a cluster already. `is_running` says
+        whether the process of a registration may be alive. Raises UsageError if ZooKeeper is not reached, or what is
+        below that path is not the registry of this broker's cluster."""
         self._connect = connect
         self._is_running = is_running
         self._watchers: list[Callable[[], None]] = []
@@ -97,7 +98,12 @@ class ZooKeeperRegistry(Registry):
         """The version that the last `check` found."""
         self._history: deque[tuple[int, Touched]] = deque(maxlen=_HISTORY_KEPT)
         self._session = ZooKeeperSession(
-            connect, timeout_s=session_timeout_s, connect_s=connect_s, on_event=self._changed, digest=digest
+            connect,
+            timeout_s=session_timeout_s,
+            connect_s=connect_s,
+            on_event=self._changed,
+            digest=digest,
+            protects_all=protects_all,
         )
         self._requests = RequestNodes(self._session)
         try:
