@@ -65,8 +65,11 @@ def _wait_for(condition: Callable[[], object], what: str) -> None:
 class ZooKeeperServer:
     """A server that keeps its port and its data over restarts: one alone, or a member of an ensemble."""
 
-    def __init__(self, directory: Path, *, ensemble: Mapping[str, object] | None = None, number: int = 0) -> None:
-        """`ensemble` has the settings that tell the members of each other, `number` says which of them this is."""
+    def __init__(
+        self, directory: Path, *, ensemble: Mapping[str, object] | None = None, number: int = 0, pem: Path | None = None
+    ) -> None:
+        """`ensemble` has the settings that tell the members of each other, `number` says which of them this is. `pem`
+        has the certificate and key of server and clients for a second port, which speaks TLS."""
         java, jars = _java(), _jars()
         if java is None or not any(jar.name.startswith("zookeeper-") for jar in jars):
             pytest.skip(f"ZooKeeper needs {'java' if java is None else 'the jars that come with pyspark'}")
@@ -75,6 +78,7 @@ class ZooKeeperServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = count()
         self.address = f"127.0.0.1:{_free_port()}"
+        self.secure_address = f"127.0.0.1:{_free_port()}" if pem is not None else ""
         settings = {
             "tickTime": TICK_MS,
             "dataDir": directory / "data",
@@ -85,6 +89,15 @@ class ZooKeeperServer:
             "4lw.commands.whitelist": "srvr",
             **(ensemble or {}),
         }
+        if pem is not None:
+            settings |= {
+                "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+                "secureClientPort": self.secure_address.rpartition(":")[2],
+                "secureClientPortAddress": "127.0.0.1",
+                "ssl.keyStore.location": pem,
+                "ssl.trustStore.location": pem,
+                "ssl.clientAuth": "need",
+            }
         (directory / "data").mkdir()
         if ensemble is not None:
             (directory / "data" / "myid").write_text(f"{number}")
@@ -101,6 +114,10 @@ class ZooKeeperServer:
     def new_path(self) -> str:
         """Returns a `zookeeper.connect` below whose path nothing is."""
         return f"{self.address}/test-{next(self._numbers)}"
+
+    def new_secure_path(self) -> str:
+        """Returns one at the port that speaks TLS."""
+        return f"{self.secure_address}/test-{next(self._numbers)}"
 
     def start(self) -> None:
         self.launch()
@@ -202,9 +219,9 @@ class ZooKeeperEnsemble:
 Z = TypeVar("Z", ZooKeeperServer, ZooKeeperEnsemble)
 
 
-def running_server(directory: Path) -> Iterator[ZooKeeperServer]:
+def running_server(directory: Path, pem: Path | None = None) -> Iterator[ZooKeeperServer]:
     """Yields a server, and ends it then."""
-    yield from _running(ZooKeeperServer(directory))
+    yield from _running(ZooKeeperServer(directory, pem=pem))
 
 
 def running_ensemble(directory: Path) -> Iterator[ZooKeeperEnsemble]:

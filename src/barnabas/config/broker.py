@@ -56,6 +56,11 @@ class BrokerConfig:
     zookeeper_connection_timeout_ms: int | None
     zookeeper_digest: str | None
     zookeeper_set_acl: bool
+    zookeeper_ssl_client_enable: bool
+    zookeeper_ssl_truststore_location: str | None
+    zookeeper_ssl_keystore_location: str | None
+    zookeeper_ssl_keystore_password: str | None
+    zookeeper_ssl_endpoint_identification_algorithm: str
     broker_id_generation_enable: bool
     reserved_broker_max_id: int
     broker_heartbeat_interval_ms: int

@@ -127,13 +127,12 @@ _BY_SUBJECT: Final[dict[str, str]] = {
         create.topic.policy.class.name num.replica.fetchers telemetry.max.bytes unstable.api.versions.enable
         unstable.feature.versions.enable
     """,
-    "encryption of connections to ZooKeeper, and versions before 4.0": """
+    "details of TLS to ZooKeeper, and versions before 4.0": """
         zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable
-        zookeeper.metadata.migration.min.batch.size zookeeper.ssl.client.enable zookeeper.clientCnxnSocket
-        zookeeper.ssl.keystore.location zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type
-        zookeeper.ssl.truststore.location zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type
+        zookeeper.metadata.migration.min.batch.size zookeeper.clientCnxnSocket
+        zookeeper.ssl.keystore.type zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type
         zookeeper.ssl.protocol zookeeper.ssl.enabled.protocols zookeeper.ssl.cipher.suites
-        zookeeper.ssl.endpoint.identification.algorithm zookeeper.ssl.crl.enable zookeeper.ssl.ocsp.enable
+        zookeeper.ssl.crl.enable zookeeper.ssl.ocsp.enable
         control.plane.listener.name inter.broker.protocol.version
         log.message.format.version log.message.downconversion.enable log.message.timestamp.difference.max.ms
         eligible.leader.replicas.enable offsets.commit.required.acks transactional.id.expiration.enable

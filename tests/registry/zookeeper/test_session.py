@@ -1,19 +1,31 @@
 """The session with ZooKeeper: addresses, transactions, what is deleted below a node."""
 
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from threading import Thread
 
 import pytest
 
 from barnabas.errors import UsageError
+from certificates import make_certificate
 from zookeeper_server import ZooKeeperServer
 
 pytest.importorskip("kazoo", reason="the registry over ZooKeeper needs kazoo")
 
 from barnabas.registry.registry import RegistryUnavailable
-from barnabas.registry.zookeeper.session import Check, Conflict, Create, Delete, Set, ZooKeeperSession, parse_connect
+from barnabas.registry.zookeeper.session import (
+    Check,
+    Conflict,
+    Create,
+    Delete,
+    Set,
+    ZooKeeperSession,
+    _Handler,
+    parse_connect,
+)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +45,33 @@ def test_addresses(text: str, expected: tuple[str, str]) -> None:
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(UsageError, match="is not of the form host:2181,host:2181/path"):
         parse_connect(text)
+
+
+def test_what_a_tls_record_has_left_is_ready_to_be_read(tmp_path: Path) -> None:
+    pem = make_certificate(tmp_path, "pem")
+    ours, theirs = socket.socketpair()
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(pem)
+    client = ssl.create_default_context(cafile=str(pem))
+    client.check_hostname = False
+    accepted: list[ssl.SSLSocket] = []
+
+    def serve() -> None:
+        accepted.append(server.wrap_socket(theirs, server_side=True))
+        accepted[0].sendall(b"two answers")
+
+    serving = Thread(target=serve)
+    serving.start()
+    with client.wrap_socket(ours) as connection:
+        assert connection.recv(4) == b"two "
+        serving.join()
+        other, _ = sockets = socket.socketpair()
+        handler = _Handler(1.0, client)
+        assert handler.select([other, connection], [], [], 30) == ([connection], [], [])
+        assert connection.recv(100) == b"answers"
+        assert handler.select([other, connection], [], [], 0.001) == ([], [], [])
+        for each in (*sockets, *accepted):
+            each.close()
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:

@@ -9,6 +9,8 @@ from barnabas.log.directories.checkpoints import META_PROPERTIES, node_id_of, re
 from barnabas.log.directories.data_directory import DataDirectory
 
 if TYPE_CHECKING:
+    import ssl
+
     from barnabas.registry.zookeeper.zookeeper_registry import ZooKeeperRegistry
 
 __all__ = ["open_zookeeper", "with_node_id"]
@@ -35,8 +37,26 @@ def _open(config: BrokerConfig, used: str | None) -> "ZooKeeperRegistry":
         connect_s=(config.zookeeper_connection_timeout_ms or timeout_ms) / 1000,
         digest=config.zookeeper_digest,
         protects_all=config.zookeeper_set_acl,
+        tls=_tls_context(config) if config.zookeeper_ssl_client_enable else None,
         used_directory=used,
     )
+
+
+def _tls_context(config: BrokerConfig) -> "ssl.SSLContext":
+    import ssl
+
+    trusted, own = config.zookeeper_ssl_truststore_location, config.zookeeper_ssl_keystore_location
+    name = f"zookeeper.ssl.truststore.location={trusted}"
+    try:
+        context = ssl.create_default_context(cafile=trusted)
+        name = f"zookeeper.ssl.keystore.location={own}"
+        if own is not None:
+            # Without a password, OpenSSL would ask the terminal for that of an encrypted key.
+            context.load_cert_chain(own, password=config.zookeeper_ssl_keystore_password or "")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{name} cannot be loaded: {error}; it has to be a PEM file, and no Java keystore") from None
+    context.check_hostname = config.zookeeper_ssl_endpoint_identification_algorithm != ""
+    return context
 
 
 def with_node_id(config: BrokerConfig) -> BrokerConfig:

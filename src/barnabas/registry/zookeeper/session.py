@@ -6,6 +6,7 @@ nothing else. Each method waits for its answer, and raises RegistryUnavailable i
 
 import logging
 import math
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -104,15 +105,35 @@ def parse_connect(text: str) -> tuple[str, str]:
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """Gives a server up soon that does not answer: the session goes on with another one."""
+    """Gives a server up soon that does not answer: the session goes on with another one. Speaks TLS, if it has a
+    context."""
 
-    def __init__(self, connect_max_s: float) -> None:
+    def __init__(self, connect_max_s: float, tls: ssl.SSLContext | None) -> None:
         super().__init__()
         self._connect_max_s = connect_max_s
+        self._tls = tls
+        self.tls_failure: ssl.SSLError | None = None
+        """The reason for which there was no TLS the last time."""
 
     def create_connection(self, *arguments: Any, **options: Any) -> Any:
-        options["timeout"] = min(options["timeout"], self._connect_max_s)
-        return super().create_connection(*arguments, **options)
+        timeout = options["timeout"] = min(options["timeout"], self._connect_max_s)
+        sock = super().create_connection(*arguments, **options)
+        if self._tls is None:
+            return sock
+        try:
+            sock.settimeout(timeout)
+            return self._tls.wrap_socket(sock, server_hostname=options["hostname"])
+        except OSError as error:
+            sock.close()
+            if isinstance(error, ssl.SSLError):
+                self.tls_failure = error
+            raise
+
+    def select(self, readers: Sequence[Any], writers: Any, errors: Any, timeout: float | None = None) -> Any:
+        # What one TLS record brings may be several answers, and the socket is not readable for those that are left.
+        ready = [each for each in readers if isinstance(each, ssl.SSLSocket) and each.pending()]
+        found = super().select(readers, writers, errors, 0 if ready else timeout)
+        return ([*ready, *(each for each in found[0] if each not in ready)], *found[1:])
 
 
 class ZooKeeperSession:
@@ -127,6 +148,7 @@ class ZooKeeperSession:
         on_event: Callable[[str], None],
         digest: str | None = None,
         protects_all: bool = False,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """Connects. `on_event` is called from a thread of kazoo with the path of a watched node that may have changed,
         or with "" when the connection is back: then all watches have to be set again. `digest` is `user:password`;
@@ -140,12 +162,13 @@ class ZooKeeperSession:
         self._was_lost = False
         self._acl = [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE] if protects_all else OPEN_ACL_UNSAFE
         self._secret_acl = CREATOR_ALL_ACL if digest is not None else OPEN_ACL_UNSAFE
+        handler = _Handler(timeout_s / _SERVERS, tls)
         self._client = KazooClient(
             # kazoo waits for the answer of one server as long as for a session, divided by the number of servers. A
             # server that is just being started may accept the connection and never answer.
             ",".join([hosts] * math.ceil(_SERVERS / (hosts.count(",") + 1))),
             timeout=timeout_s,
-            handler=_Handler(timeout_s / _SERVERS),
+            handler=handler,
             auth_data=[("digest", digest)] if digest is not None else None,
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0),
             logger=_kazoo_log,
@@ -154,9 +177,13 @@ class ZooKeeperSession:
         self._client.start_async()
         try:
             if not self._connected.wait(connect_s):
+                if handler.tls_failure is not None:
+                    reason = f"{handler.tls_failure}; see zookeeper.ssl.*"
+                    raise UsageError(f"zookeeper.connect: there is no TLS with {hosts}: {reason}")
+                refused = ", or a zookeeper.ssl.keystore.location that it trusts" if tls is not None else ""
                 raise UsageError(
                     f"zookeeper.connect: {hosts} does not answer within {connect_s:g} s; start ZooKeeper, or name the "
-                    "addresses at which it listens"
+                    f"addresses at which it listens{refused}"
                 )
             if self._root:
                 self._make_root()

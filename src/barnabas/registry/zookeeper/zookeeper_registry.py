@@ -10,6 +10,7 @@ not reach each other, the broker makes it again with its next call, and stays th
 
 import logging
 import os
+import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -82,6 +83,7 @@ class ZooKeeperRegistry(Registry):
         connect_s: float = 18.0,
         digest: str | None = None,
         protects_all: bool = False,
+        tls: ssl.SSLContext | None = None,
         used_directory: str | None = None,
         is_running: Callable[[str], bool] = is_running,
     ) -> None:
@@ -104,6 +106,7 @@ class ZooKeeperRegistry(Registry):
             on_event=self._changed,
             digest=digest,
             protects_all=protects_all,
+            tls=tls,
         )
         self._requests = RequestNodes(self._session)
         try:
