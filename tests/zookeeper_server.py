@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -66,10 +66,18 @@ class ZooKeeperServer:
     """A server that keeps its port and its data over restarts: one alone, or a member of an ensemble."""
 
     def __init__(
-        self, directory: Path, *, ensemble: Mapping[str, object] | None = None, number: int = 0, pem: Path | None = None
+        self,
+        directory: Path,
+        *,
+        ensemble: Mapping[str, object] | None = None,
+        number: int = 0,
+        pem: Path | None = None,
+        host: str = "127.0.0.1",
+        command: Sequence[str] = (),
     ) -> None:
         """`ensemble` has the settings that tell the members of each other, `number` says which of them this is. `pem`
-        has the certificate and key of server and clients for a second port, which speaks TLS."""
+        has the certificate and key of server and clients for a second port, which speaks TLS. `command` begins the
+        command that starts the server, such as one that runs it on another machine, where it listens at `host`."""
         java, jars = _java(), _jars()
         if java is None or not any(jar.name.startswith("zookeeper-") for jar in jars):
             pytest.skip(f"ZooKeeper needs {'java' if java is None else 'the jars that come with pyspark'}")
@@ -77,13 +85,13 @@ class ZooKeeperServer:
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = count()
-        self.address = f"127.0.0.1:{_free_port()}"
-        self.secure_address = f"127.0.0.1:{_free_port()}" if pem is not None else ""
+        self.address = f"{host}:{_free_port()}"
+        self.secure_address = f"{host}:{_free_port()}" if pem is not None else ""
         settings = {
             "tickTime": TICK_MS,
             "dataDir": directory / "data",
             "clientPort": self.address.rpartition(":")[2],
-            "clientPortAddress": "127.0.0.1",
+            "clientPortAddress": host,
             "admin.enableServer": "false",
             "maxClientCnxns": 0,
             "4lw.commands.whitelist": "srvr",
@@ -105,6 +113,7 @@ class ZooKeeperServer:
         self._settings.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         self._command = attached(
             [
+                *command,
                 *(java, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *VOTE_OFTEN),
                 *("-cp", ":".join(map(str, jars)), "org.apache.zookeeper.server.quorum.QuorumPeerMain"),
                 str(self._settings),

@@ -1,0 +1,126 @@
+"""Machines of a test, each in a network namespace of its own, with links that can be cut."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+__all__ = ["Network", "on_router"]
+
+T = TypeVar("T")
+_NEW_NETWORK = 0x40000000
+"""CLONE_NEWNET"""
+
+
+class Network:
+    """Machines around a router, by number from 1 to 200. The test's thread is on the router and reaches all of them; so
+    are the threads and the processes that it starts."""
+
+    def __init__(self) -> None:
+        """Takes the calling thread into the namespace of the router. Raises OSError where that is not permitted."""
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._rules = count(1000)
+        self._cuts: list[list[str]] = []
+        self._router = self._new_namespace()
+        self._machines: dict[int, int] = {}
+        Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+        self._run("ip", "link", "set", "lo", "up")
+
+    def _new_namespace(self) -> int:
+        """Takes the calling thread into a new namespace. Returns its descriptor."""
+        if self._libc.unshare(_NEW_NETWORK) != 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        return os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+
+    def add(self, number: int) -> None:
+        """Connects a machine to the router."""
+        made: list[int] = []
+        thread = threading.Thread(target=lambda: made.append(self._new_namespace()))  # which stays there
+        thread.start()
+        thread.join()
+        self._machines[number] = made[0]
+        here, there = f"to{number}", "router"
+        self._run("ip", "link", "add", here, "type", "veth", "peer", "name", there, "netns", self._path(made[0]))
+        self._run("ip", "address", "add", f"10.77.{number}.1/24", "dev", here)
+        self._run("ip", "link", "set", here, "up")
+        on_machine = self.command(number)
+        self._run(*on_machine, "ip", "link", "set", "lo", "up")
+        self._run(*on_machine, "ip", "address", "add", f"{self.host(number)}/24", "dev", there)
+        self._run(*on_machine, "ip", "link", "set", there, "up")
+        self._run(*on_machine, "ip", "route", "add", "default", "via", f"10.77.{number}.1")
+
+    @staticmethod
+    def host(number: int) -> str:
+        return f"10.77.{number}.2"
+
+    def command(self, number: int) -> list[str]:
+        """Returns what a command begins with that is to run on a machine."""
+        return ["nsenter", f"--net={self._path(self._machines[number])}"]
+
+    def cut(self, source: int, target: int, *, one_way: bool = False) -> None:
+        """Drops the packets between two machines, or from `source` to `target` only."""
+        for ends in [(source, target)] if one_way else [(source, target), (target, source)]:
+            rule = ["from", self.host(ends[0]), "to", self.host(ends[1]), "priority", f"{next(self._rules)}"]
+            self._run("ip", "rule", "add", *rule, "blackhole")
+            self._cuts.append(rule)
+
+    def heal(self) -> None:
+        """Ends all cuts."""
+        while self._cuts:
+            self._run("ip", "rule", "delete", *self._cuts.pop())
+
+    def close(self) -> None:
+        for descriptor in (self._router, *self._machines.values()):
+            os.close(descriptor)
+
+    @staticmethod
+    def _path(descriptor: int) -> str:
+        return f"/proc/{os.getpid()}/fd/{descriptor}"
+
+    @staticmethod
+    def _run(*command: str) -> None:
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+
+
+@contextmanager
+def _network() -> Iterator[Network]:
+    """A network, whose router the calling thread is on. Skips the test where it cannot be made."""
+    for tool in ("ip", "nsenter", "unshare"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"network namespaces need `{tool}`")
+    try:
+        made = Network()
+    except PermissionError:
+        pytest.skip("network namespaces are not permitted here")
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def on_router(test: Callable[[Network], T]) -> T:
+    """Runs a test in a thread on the router of a network; the calling thread stays where it is."""
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            with _network() as made:
+                results.append(test(made))
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="router")
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]
