@@ -77,9 +77,12 @@ def _cluster_checks(cluster: Cluster, *, write: bool) -> Iterator[Check]:
     """Yields the failures to connect, and then the checks of the cluster."""
     settings, timeout_s = cluster.settings(), cluster.timeout
     passed: Counter[str] = Counter()
+    unreachable: list[Check] = []
     for check in diagnose(cluster.address(), settings, timeout_s=timeout_s):
         if check.status == OK:
             passed[check.name] += 1
+        elif check.name == "advertised":
+            unreachable.append(check)
         elif check.name not in ("install", "controller"):
             yield check
     if not passed["metadata"]:
@@ -88,6 +91,8 @@ def _cluster_checks(cluster: Cluster, *, write: bool) -> Iterator[Check]:
         yield Check("advertised", plural(passed["advertised"], "broker"), OK, "reachable from here")
     with cluster.admin() as admin:
         state = cluster_state(admin, settings, timeout_s=timeout_s)
+    live = tuple(f"broker {node_id} at " for node_id in state.live)
+    yield from (check for check in unreachable if check.target.startswith(live))  # the address is not why others fail
     yield from findings(state)
     if write:
         try:

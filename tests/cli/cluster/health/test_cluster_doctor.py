@@ -91,3 +91,19 @@ def test_a_cluster_that_nobody_reaches(in_process: Run) -> None:
     assert done.returncode == 1
     assert "connection refused" in done.stdout
     assert done.stdout.endswith("1 of 1 checks failed; the cluster at 127.0.0.1:1 needs help\n")
+
+
+def test_a_controller_that_hangs_hides_nothing_else(kafka: Cluster, in_process: Run) -> None:
+    kafka.create_topic("t", assignments={0: [1, 2, 3]})
+    hanging = kafka.controller
+    dead = next(node_id for node_id in kafka.node_ids if node_id != hanging)
+    kafka.kill(dead)
+    kafka.wait_for(lambda: dead not in kafka.in_sync_replicas("t"), what="the ISR without the dead broker")
+    kafka.pause(hanging)
+    found = problems(in_process, 1, "--timeout", "1")
+    kafka.resume(hanging)
+    assert [check["target"] for check in found["controller"]] == [f"broker {hanging}"]
+    assert [check["target"] for check in found["directory"]] == [f"broker {hanging}"]
+    assert [check["target"].split(" at ")[0] for check in found["advertised"]] == [f"broker {hanging}"]
+    assert [check["target"] for check in found["broker"]] == [f"broker {dead}"]
+    assert found["replica"][0]["target"] == f"broker {dead}"

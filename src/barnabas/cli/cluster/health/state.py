@@ -1,18 +1,17 @@
 """The state of a cluster, gathered from its brokers by public requests."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from barnabas import Admin
 from barnabas.cli.cluster.reassignment.throttle import Rates, throttle_rates, throttled_followers
 from barnabas.cli.cluster.under_replicated import under_replicated_partitions
-from barnabas.cli.framework.outcomes import outcomes
 from barnabas.client.admin.log_dirs import LogDir
 from barnabas.client.admin.reassignments import PartitionReassignment
 from barnabas.client.diagnosis.checks import probe_for
 from barnabas.connection.cluster import Broker, TopicView
-from barnabas.errors import BarnabasError, error_for
+from barnabas.errors import BarnabasError, ItemsFailed, error_for
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 from barnabas.types import TopicPartition
 
@@ -65,7 +64,7 @@ def cluster_state(admin: Admin, settings: Mapping[str, object], *, timeout_s: fl
     topics = tuple(admin.list_topics(internal=True))
     reassignments, controller = _answer(admin.list_partition_reassignments)
     rows = under_replicated_partitions(admin, (), reassignments or {})
-    directories, _ = _answer(lambda: outcomes(lambda: admin.describe_log_dirs(list(live))))
+    rates, _ = _answer(lambda: throttle_rates(admin) if rows else {})
     return ClusterState(
         described.brokers,
         described.fenced,
@@ -74,8 +73,8 @@ def cluster_state(admin: Admin, settings: Mapping[str, object], *, timeout_s: fl
         topics,
         tuple(rows),
         reassignments or {},
-        {} if directories is None else directories[0],
-        throttle_rates(admin) if rows else {},
+        _directories(admin, list(live)),
+        rates or {},
         throttled_followers(admin, {row["topic"] for row in rows}),
         _registry_answers(live, settings, timeout_s),
         _zookeeper(admin, min(live, default=-1)),
@@ -90,6 +89,15 @@ def _answer(call: Callable[[], T]) -> tuple[T | None, Answer]:
     except BarnabasError as problem:
         error = str(problem)
     return result, Answer((time.perf_counter() - began) * 1000, error)
+
+
+def _directories(admin: Admin, node_ids: Sequence[int]) -> Mapping[int, list[LogDir]]:
+    try:
+        return admin.describe_log_dirs(node_ids)
+    except ItemsFailed as error:
+        return error.succeeded
+    except BarnabasError:
+        return {}
 
 
 def _registry_answers(
