@@ -187,9 +187,10 @@ def test_nothing_moves_as_long_as_all_are_near_the_mean() -> None:
 
 
 def test_leaders_are_handed_on_over_a_third_broker() -> None:
-    present = partitions([1, 2], [1, 2], [1, 2], [2, 3], [2, 3])
-    planned = plan_replicas(present, without_racks(1, 2, 3))
-    assert sorted(leaders(planned).values()) == [1, 2, 2]
+    present = partitions([1, 2], [1, 2], [1, 2], [2, 3], [2, 3], [3])
+    planned = plan_replicas(present, {1: "a", 2: "b", 3: "a"})
+    assert leaders(planned) == {1: 2, 2: 2, 3: 2}
+    assert [sorted(replicas) for replicas in planned.values()] == list(present.values())
 
 
 def test_of_ten_thousand_partitions_a_new_broker_gets_its_share() -> None:

@@ -109,8 +109,6 @@ class _Levelling:
         self._planned = planned
         self._racks = racks
         self._load = load
-        self._first = dict(load)
-        """The loads before: of two brokers with the same load the emptier one of then gets a replica."""
         self._weights = weights
         self._total = sum(load.values())
         self._of_broker: dict[int, list[tuple[int, TopicPartition]]] = {node_id: [] for node_id in racks}
@@ -121,25 +119,37 @@ class _Levelling:
         for found in self._of_broker.values():
             found.sort()
 
+        self._barren: dict[tuple[int, int], int] = {}
+        """The pairs of source and target between which no replica could move, with the gap between their loads then."""
+
     def run(self) -> None:
-        while self._step():
-            pass
+        """Moves until no replica can. What is barren is looked at once more in the end: other moves may have made room
+        in a rack."""
+        while True:
+            while self._step():
+                pass
+            self._barren.clear()
+            if not self._step():
+                return
 
     def _step(self) -> bool:
         """Moves the replica that levels best between the most and the least loaded brokers. False: there is none."""
         load = self._load
-        brokers = sorted(load, key=lambda node_id: (load[node_id], self._first[node_id], node_id))
+        brokers = sorted(load, key=lambda node_id: (load[node_id], node_id))
         for source in reversed(brokers):
             for target in brokers:
                 gap = load[source] - load[target]
                 if gap <= 0:
                     break
+                if gap <= self._barren.get((source, target), 0):
+                    continue
                 if not self._is_far_from_mean(source) and not self._is_far_from_mean(target):
                     continue
                 for weight, tp in self._candidates(source, target, gap):
                     if self._may_move(tp, source, target):
                         self._move(weight, tp, source, target)
                         return True
+                self._barren[source, target] = gap
         return False
 
     def _is_far_from_mean(self, node_id: int) -> bool:
@@ -177,6 +187,8 @@ class _Levelling:
         insort(self._of_broker[target], (weight, tp))
         self._load[source] -= weight
         self._load[target] += weight
+        for other in self._racks:
+            self._barren.pop((target, other), None)
 
 
 def _spread_leaders(planned: Mapping[TopicPartition, list[int]], others: Assignment, racks: Racks) -> None:
