@@ -83,13 +83,17 @@ class Tree:
         self.put("/brokers/topics/new", {"version": 2, "partitions": partitions, **lists})
 
 
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
 def until(registry: TrackedRegistry, condition: Callable[[Sequence[OutsideRequest]], bool]) -> list[OutsideRequest]:
     """Returns the requests when they are as they should be."""
-    deadline = time.monotonic() + 30
-    while not condition(found := registry.outside_requests()):
-        assert time.monotonic() < deadline, found
-        time.sleep(0.005)
-    return list(found)
+    wait_for(lambda: condition(registry.outside_requests()))
+    return list(registry._requests.pending())
 
 
 def asked(registry: TrackedRegistry, count: int = 1) -> list[OutsideRequest]:
@@ -148,6 +152,20 @@ def test_a_topic_that_was_written_again_is_not_refused(one: tuple[TrackedRegistr
     assert until(registry, lambda found: list(found) not in ([], [former])) == [
         RequestedTopic("/brokers/topics/new", "new", {0: (1,)}, {"retention.ms": "1"})
     ]
+
+
+def test_a_topic_that_goes_and_comes_between_two_looks_is_found(one: tuple[TrackedRegistry, int], tree: Tree) -> None:
+    registry, _ = one
+    nodes = registry._requests
+    tree.ask_for_new()
+    asked(registry)
+    tree.client.delete(tree.path("/brokers/topics/new"))
+    wait_for(lambda: {"/brokers/topics", "/brokers/topics/new"} <= nodes._changed)
+    nodes._changed = {"/brokers/topics/new"}  # the list of topics is read only when the topic is there again
+    assert registry.outside_requests() == []
+    tree.ask_for_new()
+    nodes.changed("/brokers/topics")
+    assert asked(registry) == [CREATED]
 
 
 def test_a_topic_that_this_cluster_did_not_finish_is_no_request(one: tuple[TrackedRegistry, int], tree: Tree) -> None:
