@@ -107,6 +107,8 @@ class Controller:
         self._hinted = False
         self._is_unread = False
         """Whether the last check could not read the registry."""
+        self._is_unwritten = False
+        """Whether the last write had no result."""
         self._publishing = False
         self._outside_requests = OutsideRequests(self, registry, lambda: self._config)
 
@@ -507,11 +509,17 @@ class Controller:
             if validate_only or not changes:
                 return results
             try:
-                if self._persist(changes, cause):
-                    return results
+                is_written = self._persist(changes, cause)
             except RegistryUnavailable as error:
-                self._log.error("a change may or may not have been made: %s", error)
+                self._log.log(
+                    logging.DEBUG if self._is_unwritten else logging.ERROR,
+                    *("a change may or may not have been made: %s", error),
+                )
+                self._is_unwritten = True
                 raise RequestTimedOut(str(error)) from None
+            self._is_unwritten = False
+            if is_written:
+                return results
         raise RequestTimedOut(f"the metadata changed {_ATTEMPTS} times while this was being decided")
 
     def _persist(self, changes: Sequence[Change], cause: Cause) -> bool:

@@ -10,7 +10,9 @@ import pytest
 
 from barnabas.broker.cluster import controller_duties
 from barnabas.broker.cluster.controller_duties import ControllerDuties
+from barnabas.broker.process.failure_log import FailureLog
 from barnabas.broker.requests.late_responses import run_handler
+from barnabas.clock import SYSTEM_CLOCK
 from barnabas.config.endpoints import Endpoint
 from barnabas.errors import RequestTimedOut, StaleBrokerEpoch
 from barnabas.metadata.delta import MetadataChange, MetadataDelta
@@ -30,7 +32,7 @@ class Rig:
         self.endpoint = endpoint
         self.connects = 0
         self.is_registry_there = True
-        self.log = logging.getLogger(__name__)
+        self.failures = FailureLog(logging.getLogger(__name__), SYSTEM_CLOCK)
         self.now = 100.0
         self.fences: list[str] = []
         others = BrokerImage(OTHER, 7, (), fenced=fenced, peer_endpoint=endpoint)
@@ -238,6 +240,26 @@ def test_fencing_that_the_registry_does_not_take_is_tried_again(live: Rig) -> No
     assert (live.connects, len(live.fences), live.is_fenced) == (3, 2, False)
     live.is_registry_there = True
     live.fail(refused=True)
+    assert live.is_fenced
+
+
+def test_a_registry_that_takes_its_time_is_asked_once(live: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[asyncio.Future[None]] = []
+
+    async def call(action: Callable[[Any], None], *, until_known: bool) -> None:
+        answers.append(live.loop.create_future())
+        await answers[-1]
+        action(live)
+
+    monkeypatch.setattr(live, "call", call)
+    live.check_after(SESSION_S + 5)
+    assert len(answers) == 1
+    answers[0].set_exception(RequestTimedOut("the registry does not respond"))
+    live.loop.run_until_complete(asyncio.sleep(0))
+    live.check_after(5)
+    assert len(answers) == 2
+    answers[1].set_result(None)
+    live.loop.run_until_complete(asyncio.sleep(0))
     assert live.is_fenced
 
 

@@ -31,6 +31,8 @@ class ControllerDuties:
         """The registrations whose process has ended."""
         self._watches: dict[BrokerId, tuple[int, Watch]] = {}
         """The epoch of the registration that is watched, and the end of the watch."""
+        self._fencing: set[tuple[BrokerId, int]] = set()
+        """The registrations that are being fenced."""
         self._lost: set[tuple[BrokerId, int]] = set()
         """The live registrations of which nothing was heard since a connection with them has ended, or since this
         broker is the controller."""
@@ -134,13 +136,21 @@ class ControllerDuties:
         run_handler(self._broker.loop, self._try(Controller.balance_leaders))
 
     async def _fence(self, node_id: BrokerId, epoch: int, reason: str) -> None:
-        await self._try(lambda controller: controller.fence(node_id, epoch, reason))
+        if (node_id, epoch) in self._fencing:
+            return  # the registry takes its time
+        self._fencing.add((node_id, epoch))
+        try:
+            await self._try(lambda controller: controller.fence(node_id, epoch, reason))
+        finally:
+            self._fencing.discard((node_id, epoch))
 
     async def _try(self, action: Callable[[Controller], None]) -> None:
         try:
             await self._broker.controller.call(action, until_known=False)
         except KafkaError as error:
-            self._broker.log.warning("%s", error)  # the next heartbeat or check tries again
+            self._broker.failures.warn(
+                "the registry", f"the registry: {error}"
+            )  # the next heartbeat or check tries again
 
     async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
         """Answers a heartbeat. A live broker that knows of its fencing is no longer fenced afterwards; one that wants
