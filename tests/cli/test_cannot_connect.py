@@ -104,7 +104,7 @@ def test_every_address_is_told() -> None:
     line, attempt = topics_list("127.0.0.1:1,no-such-host.invalid:2")
     assert "127.0.0.1:1: tcp: connection refused" in line
     assert "no-such-host.invalid:2: dns: " in line
-    assert attempt.keys() == {"address", "stage", "error", "hint", "elapsed_ms"}
+    assert attempt.keys() == {"address", "stage", "error", "hint", "elapsed_ms", "errno"}
 
 
 def test_tls_to_a_plaintext_port(bootstrap: str) -> None:
