@@ -40,7 +40,12 @@ class Services:
         self.time_slicer = server.time_slicer
         self.replica_manager = server.replica_manager
         self.listener = InterBrokerListener(
-            server, SECRET, self.identity, log=server.log, in_thread=partial(server.loop.run_in_executor, None)
+            server,
+            SECRET,
+            self.identity,
+            log=server.log,
+            on_peer_lost=lambda _: None,
+            in_thread=partial(server.loop.run_in_executor, None),
         )
         self.peers = PeerConnections(addresses.get, self.identity, SECRET, server.failures, QUICK)
 
