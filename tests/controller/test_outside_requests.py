@@ -31,6 +31,7 @@ class AskedRegistry(EmbeddedRegistry):
 
     asked: list[OutsideRequest] = []
     is_down = False
+    resigns = False
 
     def outside_requests(self) -> Sequence[OutsideRequest]:
         return tuple(self.asked)
@@ -44,6 +45,9 @@ class AskedRegistry(EmbeddedRegistry):
     ) -> bool:
         if self.is_down:
             raise RegistryUnavailable("the registry is down")
+        if self.resigns:
+            self.end_session()
+            return False
         return super().write(changes, controller_epoch=controller_epoch, leader_changes=leader_changes)
 
 
@@ -355,6 +359,22 @@ def test_what_fails_is_tried_again(brokers: Brokers, lines: pytest.LogCaptureFix
     brokers.registry.is_down = False
     assert brokers.look() == []
     assert brokers.replicas("a") == [(1,)]
+
+
+def test_one_kind_does_not_hold_up_the_others(brokers: Brokers) -> None:
+    created(brokers, "a", (1, 2))
+    brokers.registry.is_down = True
+    wanted = asked_topic("b", (1,))
+    assert brokers.ask(wanted, RequestedElection("/elect", "a", 0), UnreadableRequest("/x", "")) == [wanted]
+
+
+def test_who_loses_the_role_leaves_the_rest_to_the_next(brokers: Brokers, lines: pytest.LogCaptureFixture) -> None:
+    brokers.registry.resigns = True
+    lines.clear()
+    wanted = [asked_topic("a", (1,)), RequestedConfig("/config/2", 4, "2", {}, ())]
+    assert brokers.ask(*wanted) == wanted
+    assert not brokers.controller.is_active
+    assert lines.messages == []
 
 
 def test_who_is_not_the_controller_does_nothing(brokers: Brokers) -> None:

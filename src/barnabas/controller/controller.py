@@ -159,6 +159,8 @@ class Controller:
         again. `since` is the monotonic time of the event for which this is called."""
         try:
             self.refresh(since)
+            if self._controller_epoch is not None:
+                self._outside_requests.serve(self._controller_epoch)
         except RegistryUnavailable as error:
             self._log.log(
                 logging.DEBUG if self._is_unread else logging.WARNING, "the registry cannot be read: %s", error
@@ -168,7 +170,7 @@ class Controller:
             self._is_unread = False
 
     def refresh(self, since: float | None = None) -> None:
-        """Does what `check` does. May raise RegistryUnavailable."""
+        """Does what `check` does, except for what other programs ask for. May raise RegistryUnavailable."""
         if self._controller_epoch is None:
             self._controller_epoch = self._registry.elect_controller()
             self._hinted = True  # without the role, others have written since
@@ -176,8 +178,6 @@ class Controller:
         if self._hinted:
             self._load()
         self._mend(since)
-        if self._controller_epoch is not None:
-            self._outside_requests.serve(self._controller_epoch)
 
     def _on_hint(self) -> None:
         # The hint may come from any thread and during our own write: it is only noted here.

@@ -17,6 +17,7 @@ from barnabas.errors import (
     ElectionNotNeeded,
     InvalidRequest,
     KafkaError,
+    NotController,
     RequestTimedOut,
     TopicDeletionDisabled,
 )
@@ -84,7 +85,7 @@ class OutsideRequests:
 
     def serve(self, controller_epoch: int) -> None:
         """Carries out what is asked for, in this epoch of the controller. What fails is tried again with the next call.
-        May raise NotController, RegistryUnavailable."""
+        May raise RegistryUnavailable."""
         requests = self._registry.outside_requests()
         if not requests or controller_epoch != self._epoch:
             self._epoch = controller_epoch
@@ -92,26 +93,32 @@ class OutsideRequests:
             self._waiting.clear()
         if not requests:
             return
-        try:
-            self._refuse_unreadable(list(_of(UnreadableRequest, requests)))
-            self._serve_topics(list(_of(RequestedTopic, requests)))
-            self._serve_configs(list(_of(RequestedConfig, requests)))
-            self._serve_deletions(list(_of(RequestedDeletion, requests)))
-            self._serve_reassignments(list(_of(RequestedReassignment, requests)))
-            self._serve_elections(list(_of(RequestedElection, requests)))
-            self._failure = ""
-        except RequestTimedOut as error:
-            if str(error) != self._failure:
-                self._log.warning("what other programs ask for is tried again soon: %s", error)
-            self._failure = str(error)
+        failure = ""
+        for serve in (
+            self._refuse_unreadable,
+            self._serve_topics,
+            self._serve_configs,
+            self._serve_deletions,
+            self._serve_reassignments,
+            self._serve_elections,
+        ):
+            try:
+                serve(requests)
+            except RequestTimedOut as error:
+                failure = str(error)
+            except NotController:
+                return  # the next one does it
+        if failure and failure != self._failure:
+            self._log.warning("what other programs ask for is tried again soon: %s", failure)
+        self._failure = failure
 
-    def _refuse_unreadable(self, requests: Sequence[UnreadableRequest]) -> None:
-        self._settle([(each, InvalidRequest(each.reason)) for each in requests], "")
+    def _refuse_unreadable(self, requests: Sequence[OutsideRequest]) -> None:
+        self._settle([(each, InvalidRequest(each.reason)) for each in _of(UnreadableRequest, requests)], "")
 
     # -- topics -----------------------------------------------------------------------------------------------------
 
-    def _serve_topics(self, requests: Sequence[RequestedTopic]) -> None:
-        ready = [each for each in requests if not self._waits(each)]
+    def _serve_topics(self, requests: Sequence[OutsideRequest]) -> None:
+        ready = [each for each in _of(RequestedTopic, requests) if not self._waits(each)]
         topics = self._controller.image.topics
         new = [each for each in ready if each.name not in topics]
         for part in _slices(new, lambda each: len(each.assignments), MAX_PARTITIONS_PER_REQUEST):
@@ -161,9 +168,9 @@ class OutsideRequests:
             self._log.warning("%s waits for broker %s, which is not live: start it", request.node, fenced[0])
         return fenced is not None
 
-    def _serve_deletions(self, requests: Sequence[RequestedDeletion]) -> None:
+    def _serve_deletions(self, requests: Sequence[OutsideRequest]) -> None:
         outcomes: Mapping[str | UUID, KafkaError | None]
-        for part in _slices(requests):
+        for part in _slices(_of(RequestedDeletion, requests)):
             if self._config().delete_topic_enable:
                 outcomes = self._controller.delete_topics([each.name for each in part])
             else:
@@ -173,8 +180,8 @@ class OutsideRequests:
 
     # -- settings ---------------------------------------------------------------------------------------------------
 
-    def _serve_configs(self, requests: Sequence[RequestedConfig]) -> None:
-        for part in _slices(requests):
+    def _serve_configs(self, requests: Sequence[OutsideRequest]) -> None:
+        for part in _slices(_of(RequestedConfig, requests)):
             altered = self._controller.alter_configs(
                 [(ConfigResource(each.resource_type, each.name), list(each.config.items())) for each in part]
             )
@@ -182,10 +189,11 @@ class OutsideRequests:
 
     # -- replicas and leaders ---------------------------------------------------------------------------------------
 
-    def _serve_reassignments(self, requests: Sequence[RequestedReassignment]) -> None:
-        asked = {(each.topic, each.partition): each.replicas for each in requests}
+    def _serve_reassignments(self, requests: Sequence[OutsideRequest]) -> None:
+        wanted = list(_of(RequestedReassignment, requests))
+        asked = {(each.topic, each.partition): each.replicas for each in wanted}
         self._started = {key: ids for key, ids in self._started.items() if asked.get(key) == ids}
-        new = [each for each in requests if (each.topic, each.partition) not in self._started]
+        new = [each for each in wanted if (each.topic, each.partition) not in self._started]
         for part in _slices(new):
             outcomes = self._controller.alter_reassignments(
                 [Reassignment(each.topic, each.partition, tuple(map(BrokerId, each.replicas))) for each in part]
@@ -196,9 +204,7 @@ class OutsideRequests:
             self._started.update({(each.topic, each.partition): each.replicas for each in begun})
             self._say("%s: the reassignment has begun", begun)
         ended = [
-            each
-            for each in requests
-            if (each.topic, each.partition) in self._started and not self._is_in_progress(each)
+            each for each in wanted if (each.topic, each.partition) in self._started and not self._is_in_progress(each)
         ]
         self._settle([(each, None) for each in ended], "the reassignment has ended")
 
@@ -210,8 +216,8 @@ class OutsideRequests:
             return False
         return request.replicas == tuple(each for each in partition.replicas if each not in partition.removing_replicas)
 
-    def _serve_elections(self, requests: Sequence[RequestedElection]) -> None:
-        for part in _slices(requests):
+    def _serve_elections(self, requests: Sequence[OutsideRequest]) -> None:
+        for part in _slices(_of(RequestedElection, requests)):
             outcomes = self._controller.elect_leaders(
                 ElectionType.PREFERRED, list(dict.fromkeys((each.topic, each.partition) for each in part))
             )
@@ -249,7 +255,7 @@ def _of(kind: type[R], requests: Iterable[OutsideRequest]) -> Iterator[R]:
     return (each for each in requests if isinstance(each, kind))
 
 
-def _slices(requests: Sequence[T], size: Callable[[T], int] = lambda _: 1, most: int = _AT_A_TIME) -> Iterator[list[T]]:
+def _slices(requests: Iterable[T], size: Callable[[T], int] = lambda _: 1, most: int = _AT_A_TIME) -> Iterator[list[T]]:
     """Yields the requests in parts of this size at most, or of one request."""
     part: list[T] = []
     total = 0

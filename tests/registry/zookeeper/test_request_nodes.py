@@ -27,6 +27,7 @@ pytest.importorskip("kazoo", reason="the registry over ZooKeeper needs kazoo")
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError
+from kazoo.security import make_digest_acl
 
 from barnabas.registry.zookeeper.session import Operation, ZooKeeperSession
 from registry.zookeeper.harness import (
@@ -488,6 +489,30 @@ def test_anything_may_be_written(one: tuple[TrackedRegistry, int], tree: Tree, n
     tree.put(node, content)
     settle(registry, epoch, *until(registry, lambda found: bool(found)))
     assert registry.load().image.topics["t"].partitions == (PARTITION,)
+
+
+def test_what_may_not_be_read_is_passed_over(
+    one: tuple[TrackedRegistry, int], tree: Tree, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry, epoch = one
+    hidden = [make_digest_acl("somebody", "else", all=True)]
+    for path in (*NODES[1:], "/config/brokers/1", "/admin/delete_topics/x"):
+        tree.client.create(tree.path(path), b"{", acl=hidden)
+    tree.notify({"version": 2, "entity_path": "brokers/1"})
+    tree.put("/admin/delete_topics/t")
+    deletion = RequestedDeletion("/admin/delete_topics/t", "t")
+    found = until(registry, lambda found: deletion in found and len(found) > 2)
+    assert not any(isinstance(each, RequestedConfig) for each in found)
+    assert registry.settle_requests(found, controller_epoch=epoch)
+    registry.outside_requests()
+
+    def told() -> list[str]:
+        return [line.split()[0] for line in caplog.messages if "is passed over: this broker may not read it" in line]
+
+    registry._requests.changed("")  # ZooKeeper tells nobody of a change in what he may not read
+    until(registry, lambda _: set(told()) >= {*NODES[1:], "/config/brokers/1"})
+    assert len(told()) == len(set(told()))
+    assert tree.names("/config/changes") == ["config_change_0000000000"], "the other one was of no use"
 
 
 # -- who looks, and when ----------------------------------------------------------------------------------------------

@@ -133,6 +133,9 @@ class RequestNodes:
         (names,) = self._session.children([parent], watch=True)
         return sorted(names)
 
+    def _read(self, paths: Sequence[str]) -> list[Node | None]:
+        return self._session.read(paths, skips_hidden=True)
+
     def _list_topics(self) -> None:
         names = set(self._names_below(znodes.TOPICS))
         self._unread.update((znodes.topic_path(name), None) for name in sorted(names - self._topics))
@@ -140,9 +143,9 @@ class RequestNodes:
 
     def _read_topics(self, paths: Sequence[str], image: MetadataImage) -> None:
         names = [path.removeprefix(_TOPIC_NODES) for path in paths]
-        nodes = self._session.read(paths, watch=True)
+        nodes = self._session.read(paths, watch=True, skips_hidden=True)
         asked = [name for name, node in zip(names, nodes) if node is not None and name not in image.topics]
-        configs = dict(zip(asked, self._session.read([znodes.topic_config_path(name) for name in asked])))
+        configs = dict(zip(asked, self._read([znodes.topic_config_path(name) for name in asked])))
         for name, path, node in zip(names, paths, nodes):
             request = None if node is None else _requested_topic(path, node, configs.get(name), image.topics.get(name))
             if node is None:
@@ -171,29 +174,30 @@ class RequestNodes:
         names = self._names_below(znodes.CONFIG_CHANGES)
         notifications = [f"{znodes.CONFIG_CHANGES}/{name}" for name in names[:_AT_A_TIME]]
         entities: dict[tuple[str, int, str], list[str]] = {}
-        for path, node in zip(notifications, self._session.read(notifications)):
+        for path, node in zip(notifications, self._read(notifications)):
             if node is None:
                 continue
             try:
                 entities.setdefault(_parse(node.data, _entity), []).append(path)
             except _Unreadable as error:
                 self._put(path, UnreadableRequest(path, str(error)))
-        settings = self._session.read([path for path, _, _ in entities])
+        settings = self._read([path for path, _, _ in entities])
         for ((path, resource_type, name), told), found in zip(entities.items(), settings):
             request: OutsideRequest
             try:
-                config = {} if found is None else _parse(found.data, _config)
-                request = RequestedConfig(path, resource_type, name, config, tuple(told))
+                if found is None:
+                    raise _Unreadable("the node is not there, or not to be read")
+                request = RequestedConfig(path, resource_type, name, _parse(found.data, _config), tuple(told))
             except _Unreadable as error:
                 request = UnreadableRequest(path, str(error), tuple(told))
             self._put(path, request, version=None if found is None else found.version)
 
     def _read_list(self, path: str) -> None:
         """Reads a node with a list of partitions."""
-        if self._session.watch(path) is None:
+        if self._session.watch(path, skips_hidden=True) is None:
             self._put(path)
             return
-        (node,) = self._session.read([path])
+        (node,) = self._read([path])
         if node is None:
             self._put(path)
             return
@@ -243,7 +247,7 @@ class RequestNodes:
         listed = list(dict.fromkeys(paths))
         return [
             (path, node)
-            for path, node in zip(listed, self._session.read(listed))
+            for path, node in zip(listed, self._read(listed))
             if node is not None and self._versions.get(path, node.version) == node.version
         ]
 

@@ -42,6 +42,7 @@ RECONNECT_MAX_S: Final = 1.0
 _SERVERS: Final = 6
 """The number of servers that are tried, or of trials, in the time of a session."""
 _CLOSE_MAX_S: Final = 2.0
+_HIDDEN_MAX: Final = 100
 _AT_A_TIME: Final = 500
 """The number of reads that are sent before their answers are read. kazoo stops reading while it sends."""
 
@@ -160,6 +161,8 @@ class ZooKeeperSession:
         self._connected = threading.Event()
         self._is_closed = False
         self._was_lost = False
+        self._hidden: set[str] = set()
+        """The nodes that this broker may not read, as the log has said."""
         self._acl = [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE] if protects_all else OPEN_ACL_UNSAFE
         self._secret_acl = CREATOR_ALL_ACL if digest is not None else OPEN_ACL_UNSAFE
         handler = _Handler(timeout_s / _SERVERS, tls)
@@ -230,17 +233,19 @@ class ZooKeeperSession:
 
     # -- reads ------------------------------------------------------------------------------------------------------
 
-    def read(self, paths: Sequence[str], *, sync: bool = False, watch: bool = False) -> list[Node | None]:
-        """Returns each node; None for those that are not there. With `sync` it is the state that all servers agree on
-        now, otherwise perhaps an older one, but none older than what this session has seen. With `watch` those that are
-        there call back once when they change."""
+    def read(
+        self, paths: Sequence[str], *, sync: bool = False, watch: bool = False, skips_hidden: bool = False
+    ) -> list[Node | None]:
+        """Returns each node; None for those that are not there, and with `skips_hidden` for those that this broker may
+        not read. With `sync` it is the state that all servers agree on now, otherwise perhaps an older one, but none
+        older than what this session has seen. With `watch` those that are there call back once when they change."""
 
         def ask(full: str) -> Any:
             return self._client.get_async(full, watch=self._watched if watch else None)
 
         return [
             None if found is None else Node(found[0] or b"", found[1].version, found[1].ephemeralOwner)
-            for found in self._gather(ask, paths, sync)
+            for found in self._gather(ask, paths, sync, skips_hidden)
         ]
 
     def children(self, paths: Sequence[str], *, watch: bool = False) -> list[list[str]]:
@@ -252,25 +257,43 @@ class ZooKeeperSession:
 
         return [found or [] for found in self._gather(ask, paths, False)]
 
-    def watch(self, path: str) -> Node | None:
-        """Returns the node without its data, and calls back once when it changes."""
+    def watch(self, path: str, *, skips_hidden: bool = False) -> Node | None:
+        """Returns the node without its data, and calls back once when it changes. With `skips_hidden`, one that this
+        broker may not read is as if it were not there."""
 
         def ask(full: str) -> Any:
             return self._client.exists_async(full, watch=self._watched)
 
-        found = self._gather(ask, [path], False)[0]
+        found = self._gather(ask, [path], False, skips_hidden)[0]
         return None if found is None else Node(b"", found.version, found.ephemeralOwner)
 
-    def _gather(self, ask: Callable[[str], Any], paths: Sequence[str], sync: bool) -> list[Any]:
+    def _gather(
+        self, ask: Callable[[str], Any], paths: Sequence[str], sync: bool, skips_hidden: bool = False
+    ) -> list[Any]:
         self._require_connection()
         with self._answers():
             if sync:
                 self._client.sync_async(self._root or "/")  # answers come in the order of requests
             found: list[Any] = []
             for start in range(0, len(paths), _AT_A_TIME):
-                asked = [ask(self._root + path) for path in paths[start : start + _AT_A_TIME]]
-                found += [_value_of(each) for each in asked]
+                part = paths[start : start + _AT_A_TIME]
+                asked = [ask(self._root + path) for path in part]
+                found += [self._value_of(each, path, skips_hidden) for path, each in zip(part, asked)]
             return found
+
+    def _value_of(self, answer: Any, path: str, skips_hidden: bool) -> Any:
+        """Returns the value of an answer; None if there is no such node."""
+        try:
+            return answer.get(ANSWER_MAX_S)
+        except NoNodeError:
+            return None
+        except NoAuthError:
+            if not skips_hidden:
+                raise
+            if path not in self._hidden and len(self._hidden) < _HIDDEN_MAX:
+                self._hidden.add(path)
+                _log.warning("%s is passed over: this broker may not read it; give it the permission", path)
+            return None
 
     # -- writes -----------------------------------------------------------------------------------------------------
 
@@ -358,11 +381,3 @@ class ZooKeeperSession:
         with suppress(KazooException):
             self._client.stop()
             self._client.close()
-
-
-def _value_of(answer: Any) -> Any:
-    """Returns the value of an answer; None if there is no such node."""
-    try:
-        return answer.get(ANSWER_MAX_S)
-    except NoNodeError:
-        return None
