@@ -1,6 +1,7 @@
 """The controller over a real embedded registry: what it publishes, and what it does when others interfere."""
 
 import random
+import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -444,6 +445,24 @@ def test_the_address_for_others_may_come_later(cluster: Cluster) -> None:
     one.set_peer_endpoint(endpoint)
     one.refresh()
     assert one.image.brokers[1].peer_endpoint == endpoint
+
+
+def test_a_controller_that_has_resigned_waits_for_another(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = cluster.broker_on(cluster.open(), node_id=1), cluster.broker_on(cluster.open(), node_id=2)
+    one.resign(60)
+    assert (one.is_active, one.image.controller_id) == (False, -1)
+    one.resign(60)
+    one.refresh()
+    assert not one.is_active
+    two.refresh()
+    assert two.is_active
+    two.resign(0)
+    two.refresh()
+    assert two.is_active, "nobody else has taken the role"
+    monkeypatch.setattr(time, "monotonic", lambda before=time.monotonic: before() + 61)
+    two.resign(60)
+    one.refresh()
+    assert one.is_active
 
 
 class Interfering(EmbeddedRegistry):

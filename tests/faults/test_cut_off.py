@@ -189,6 +189,32 @@ def test_a_broker_that_does_not_reach_zookeeper(tmp_path: Path, whose: str) -> N
     on_machines(tmp_path, test)
 
 
+def test_a_controller_that_reaches_zookeeper_but_no_broker(tmp_path: Path) -> None:
+    def test(machines: Machines) -> None:
+        controller = machines.controller
+        others = [number for number in BROKERS if number != controller]
+        machines.create("t", others[0])
+        machines.create("m", controller)
+        with machines.producer(*others) as producer, machines.producer(controller) as alone:
+            producer.send("t", b"before").result(timeout=SOON_S)
+            alone.send("m", b"before").result(timeout=SOON_S)
+            for other in others:
+                machines.network.cut(controller, other)
+            lonely = alone.send("m", b"lonely")
+            machines.wait_for(lambda: machines.controller in others, "a controller that reaches others")
+            machines.wait_for(lambda: all(machines.told(n, "m") in others for n in others), "a leader in the majority")
+            producer.send("t", b"meanwhile").result(timeout=SOON_S)
+            producer.send("m", b"meanwhile").result(timeout=SOON_S)
+            assert not lonely.done(), "nobody else has it"
+            machines.network.heal()
+            lonely.result(timeout=SOON_S)
+            machines.wait_for(lambda: machines.in_sync("m") == set(BROKERS), "the replica of the former controller")
+        assert machines.records("t") == [b"before", b"meanwhile"]
+        assert machines.records("m") == [b"before", b"meanwhile", b"lonely"]
+
+    on_machines(tmp_path, test)
+
+
 def test_a_minority_acknowledges_nothing(tmp_path: Path) -> None:
     def test(machines: Machines) -> None:
         victim = machines.controller

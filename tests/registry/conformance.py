@@ -387,6 +387,24 @@ def a_controller_that_leaves_frees_the_role(harness: Harness) -> None:
     assert _image(two).controller_id == 2, "only its own role"
 
 
+def a_controller_that_resigns_frees_the_role(harness: Harness) -> None:
+    one, epoch = _controller(harness)
+    two, broker_epoch = _registered(harness, _registration(2))
+    two.resign()
+    assert _image(two).controller_id == 1, "only its own role"
+    one.resign()
+    assert _image(two).controller_id == -1
+    assert one.has_session(BrokerId(2), broker_epoch)
+    following = two.elect_controller()
+    assert following is not None
+    assert following > epoch
+    assert not one.write([SetBrokerConfig("", {"a": "1"})], controller_epoch=epoch)
+    one.resign()
+    assert _image(one).controller_id == 2
+    two.resign()
+    assert (one.elect_controller() or 0) > following, "the role may come back"
+
+
 def a_restarted_controller_gets_a_larger_epoch(harness: Harness) -> None:
     _, epoch = _controller(harness)
     _, following = _controller(harness)
@@ -628,6 +646,7 @@ CHECKS: Final[tuple[Callable[[Harness], None], ...]] = (
     a_removed_broker_is_gone_until_it_registers_again,
     a_dead_controller_is_followed_with_a_larger_epoch,
     a_controller_that_leaves_frees_the_role,
+    a_controller_that_resigns_frees_the_role,
     a_restarted_controller_gets_a_larger_epoch,
     a_controller_that_has_registered_again_is_followed,
     the_former_controller_writes_nothing,

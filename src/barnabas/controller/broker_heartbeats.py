@@ -21,6 +21,11 @@ class BrokerHeartbeats:
         """Notes a heartbeat of a broker in this epoch of its registration."""
         self._heard[node_id, epoch] = now
 
+    def heard_lately(self, brokers: Iterable[BrokerImage], now: float) -> int:
+        """Returns of how many of these brokers something was heard in the last half of a session."""
+        since = now - self._session_timeout_s / 2
+        return sum(self._heard.get((broker.node_id, broker.epoch), self._began) >= since for broker in brokers)
+
     def suspected(self, brokers: Iterable[BrokerImage], now: float) -> list[BrokerImage]:
         """Returns the brokers that are not fenced although their session has timed out. Forgets those that have
         registered again."""

@@ -107,6 +107,8 @@ class Controller:
         self._hinted = False
         self._is_unread = False
         """Whether the last check could not read the registry."""
+        self._stands_from = float("-inf")
+        """The time from which this broker wants to be the controller."""
         self._is_unwritten = False
         """Whether the last write had no result."""
         self._publishing = False
@@ -172,7 +174,8 @@ class Controller:
     def refresh(self, since: float | None = None) -> None:
         """Does what `check` does, except for what other programs ask for. May raise RegistryUnavailable."""
         if self._controller_epoch is None:
-            self._controller_epoch = self._registry.elect_controller()
+            if time.monotonic() >= self._stands_from:
+                self._controller_epoch = self._registry.elect_controller()
             self._hinted = True  # without the role, others have written since
         self._registry.check()
         if self._hinted:
@@ -260,6 +263,19 @@ class Controller:
             if self._change(decide):
                 return
         raise RequestTimedOut(f"the metadata changed {_ATTEMPTS} times while broker {node_id} was to be unfenced")
+
+    def resign(self, hold_s: float) -> None:
+        """Gives the role of the controller up, and takes it again only if nobody else has it after so many seconds.
+        Raises RequestTimedOut."""
+        if self._controller_epoch is None:
+            return
+        try:
+            self._registry.resign()
+            self._controller_epoch = None
+            self._stands_from = time.monotonic() + hold_s
+            self._load()
+        except RegistryUnavailable as error:
+            raise RequestTimedOut(str(error)) from None
 
     def unregister(self, node_id: BrokerId) -> None:
         """Removes the registration of a broker that is not to come back. Partitions keep their replicas on it, to be

@@ -468,6 +468,18 @@ class EmbeddedRegistry(Registry):
         self._hint()
         return int(controller_epoch) + 1
 
+    def resign(self) -> None:
+        if self._node_id is None:
+            return
+        with self._db.transaction():
+            freed = self._db.execute(
+                "UPDATE state SET controller_id = -1 WHERE controller_id = ? AND controller_broker_epoch = ?",
+                (self._node_id, self._epoch),
+            ).rowcount
+            if freed:
+                self._record([])
+        self._hint()
+
     def _may_be_alive(self, node_id: int, epoch: int) -> bool:
         row = self._db.execute(
             "SELECT process FROM brokers WHERE node_id = ? AND epoch = ?", (node_id, epoch)

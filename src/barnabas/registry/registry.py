@@ -261,6 +261,10 @@ class Registry(ABC):
         already; None if another broker is, or without a session."""
 
     @abstractmethod
+    def resign(self) -> None:
+        """Frees the role of the controller, if this broker has it. The others can take it, and this broker again."""
+
+    @abstractmethod
     def write(
         self, changes: Sequence[Change], *, controller_epoch: int, leader_changes: Sequence[LeaderChange] = ()
     ) -> bool:

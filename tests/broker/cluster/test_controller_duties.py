@@ -173,6 +173,79 @@ def test_a_controller_that_stood_still_suspects_nobody_at_once(rig: Rig) -> None
     assert len(rig.fences) == 1
 
 
+# --- the controller of a minority ------------------------------------------------------------------------------------
+
+
+class Minority:
+    """A controller among live brokers, in a session of 9 seconds."""
+
+    def __init__(self, *others: int, may_resign: bool = True) -> None:
+        self.now = 0.0
+        self.done: list[str] = []
+        brokers = [BrokerImage(BrokerId(node_id), 1, ()) for node_id in (ME, *others)]
+        self.image = MetadataImage("c", version=10, brokers={each.node_id: each for each in brokers})
+        self.loop = asyncio.new_event_loop()
+        broker = SimpleNamespace(
+            node_id=ME,
+            image=self.image,
+            loop=self.loop,
+            log=logging.getLogger(__name__),
+            config=SimpleNamespace(broker_session_timeout_ms=int(SESSION_S * 1000)),
+            clock=SimpleNamespace(monotonic=lambda: self.now),
+            controller=self,
+        )
+        liveness = SimpleNamespace(watch=lambda process, exited: lambda: None)
+        self.duties = ControllerDuties(broker, None, liveness, may_resign=may_resign)  # type: ignore[arg-type]
+
+    async def call(self, action: Callable[[Any], None], *, until_known: bool) -> None:
+        action(self)
+
+    def fence(self, node_id: BrokerId, epoch: int, reason: str) -> None:
+        self.done.append(f"fence {node_id}")
+
+    def resign(self, hold_s: float) -> None:
+        assert hold_s == SESSION_S
+        self.done.append("resign")
+
+    def pass_session(self, *heard: int) -> list[str]:
+        """Returns what the controller does when the sessions of the others have just timed out."""
+        end = self.now + SESSION_S + 0.5
+        while self.now < end:
+            self.now += 0.5
+            for node_id in heard:
+                request = BrokerHeartbeatRequest(broker_id=node_id, broker_epoch=1, current_metadata_offset=10)
+                run_handler(self.loop, self.duties.heartbeat(request))
+            self.duties.check_sessions()
+        self.loop.close()
+        return self.done
+
+
+@pytest.mark.parametrize(
+    ("others", "heard", "expected"),
+    [
+        ((2,), (), ["fence 2"]),
+        ((2, 3), (), ["resign"]),
+        ((2, 3), (2,), ["fence 3"]),
+        ((2, 3, 4), (2,), ["fence 3", "fence 4"]),
+        ((2, 3, 4), (), ["resign"]),
+        ((2, 3, 4, 5), (2,), ["resign"]),
+        ((2, 3, 4, 5), (2, 3), ["fence 4", "fence 5"]),
+    ],
+)
+def test_a_controller_that_hears_of_less_than_half_resigns(
+    others: tuple[int, ...], heard: tuple[int, ...], expected: list[str]
+) -> None:
+    minority = Minority(*others)
+    assert minority.pass_session(*heard)[: len(expected)] == expected
+    assert minority.duties.has_resigned == (expected == ["resign"])
+
+
+def test_a_controller_that_nobody_followed_fences_the_others() -> None:
+    minority = Minority(2, 3, may_resign=False)
+    assert sorted(minority.pass_session()) == ["fence 2", "fence 3"]
+    assert not minority.duties.has_resigned
+
+
 # --- connections -----------------------------------------------------------------------------------------------------
 
 

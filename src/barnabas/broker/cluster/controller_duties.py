@@ -1,7 +1,7 @@
 """The duties of the broker that is the controller: metadata pushes, heartbeats of the others, watches of their
 processes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from barnabas.broker.cluster.liveness import Liveness, Watch
@@ -23,7 +23,13 @@ __all__ = ["ControllerDuties"]
 class ControllerDuties:
     """Kept while this broker is the controller. Used on the event loop's thread."""
 
-    def __init__(self, broker: BrokerServices, peers: PeerConnections, liveness: Liveness) -> None:
+    def __init__(
+        self, broker: BrokerServices, peers: PeerConnections, liveness: Liveness, *, may_resign: bool = True
+    ) -> None:
+        """`may_resign` is False for a broker that has resigned, and nobody else has taken the role."""
+        self._may_resign = may_resign
+        self.has_resigned = False
+        """Whether this broker gave the role up because it heard of too few others."""
         self._broker = broker
         self._peers = peers
         self._liveness = liveness
@@ -128,8 +134,27 @@ class ControllerDuties:
         others = [each for node_id, each in broker.image.brokers.items() if node_id != broker.node_id]
         timeout_ms = broker.config.broker_session_timeout_ms
         reason = f"nothing was heard of it for {timeout_ms} ms"
-        for suspected in self._heartbeats.suspected(others, now):
+        suspects = self._heartbeats.suspected(others, now)
+        if suspects and self._may_resign and self._is_in_minority(others, now):
+            run_handler(broker.loop, self._resign())
+            return
+        for suspected in suspects:
             run_handler(broker.loop, self._fence(suspected.node_id, suspected.epoch, reason))
+
+    def _is_in_minority(self, others: Iterable[BrokerImage], now: float) -> bool:
+        """Returns whether this broker hears of so few of the live brokers that they are likely to hear of each other,
+        and this one is cut off."""
+        live = [each for each in others if not each.fenced]
+        return 2 * (self._heartbeats.heard_lately(live, now) + 1) < len(live) + 1
+
+    async def _resign(self) -> None:
+        """Lets another broker be the controller."""
+        self._may_resign = False
+        self.has_resigned = True
+        self._broker.log.warning(
+            "this broker hears of less than half of the live brokers: another one may be the controller"
+        )
+        await self._try(lambda controller: controller.resign(self._session_timeout_s))
 
     def balance_leaders(self) -> None:
         """Lets preferred leaders lead again. Called every leader.imbalance.check.interval.seconds."""
@@ -168,6 +193,7 @@ class ControllerDuties:
             raise StaleBrokerEpoch(f"broker {node_id} is not registered in epoch {epoch}")
         self._heartbeats.heard(node_id, epoch, broker.clock.monotonic())
         self._lost.discard((node_id, epoch))
+        self._may_resign = True
         _, version = self._fenced_since.get(node_id, (epoch, -1))
         if known.fenced and not request.want_shut_down and request.current_metadata_offset < version:
             self.pushes.hurry(node_id)

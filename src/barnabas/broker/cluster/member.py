@@ -104,6 +104,8 @@ class ClusterMember:
         )
         self._receiver: UpdateReceiver | None = None
         self._fetchers: ReplicaFetcherManager | None = None
+        self._has_resigned = False
+        """Whether this broker has resigned as the controller, and no other one has taken the role since."""
         self._controller_watch: tuple[BrokerId, int, Watch] | None = None
         """The controller that is watched, and the epoch of its registration."""
         self._scheduler = Scheduler(broker.loop, disk, broker.failures)
@@ -313,13 +315,15 @@ class ClusterMember:
         broker, image = self._broker, self._broker.image
         if self.is_controller and self.duties is None:
             broker.log.info("this broker is the controller, in epoch %d", image.controller_epoch)
-            self.duties = ControllerDuties(broker, self.peers, self._liveness)
+            self.duties = ControllerDuties(broker, self.peers, self._liveness, may_resign=not self._has_resigned)
             broker.controller.until_known = self.duties.pushes.known
         elif not self.is_controller and self.duties is not None:
+            self._has_resigned = self.duties.has_resigned
             self.duties.close()
             self.duties = None
             broker.controller.until_known = None
         controller = image.brokers.get(image.controller_id)
+        self._has_resigned = self._has_resigned and (controller is None or self.is_controller)
         watched = None if controller is None or self.is_controller else (controller.node_id, controller.epoch)
         current = self._controller_watch
         if watched == (None if current is None else current[:2]):

@@ -282,7 +282,7 @@ class ZooKeeperRegistry(Registry):
 
     def check(self) -> None:
         self._resume_session()
-        self._resign()
+        self._free_role_if_lost()
         state, _ = self._read_state(sync=True)
         if state.version != self._seen:
             self._seen = state.version
@@ -527,29 +527,32 @@ class ZooKeeperRegistry(Registry):
         own, state = self._own_registration(), self._state
         return own is not None and (state.controller_id, state.controller_broker_epoch) == (own.node_id, own.epoch)
 
-    def _resign(self) -> None:
+    def resign(self) -> None:
+        self._free_role(if_lost=False)
+
+    def _free_role_if_lost(self) -> None:
         """Frees the role of the controller if this broker had it, and its node is gone: ZooKeeper has ended the
         session, or somebody has deleted the node to have a controller elected. Also if somebody has set another
         epoch."""
-        if not self._has_role():
-            return
+        if self._has_role() and self._free_role(if_lost=True):
+            _log.warning(
+                "this broker is no longer the controller: its %s is gone, or %s is another",
+                *(znodes.CONTROLLER, znodes.CONTROLLER_EPOCH),
+            )
 
+    def _free_role(self, *, if_lost: bool) -> bool:
         def plan() -> _Plan | None:
             state = self._state
             held = self._session.watch(znodes.CONTROLLER)
             (kept,) = self._session.read([znodes.CONTROLLER_EPOCH])
             is_held = held is not None and held.owner == self._session.id
             is_epoch = kept is not None and znodes.parse_epoch(kept.data) == state.controller_epoch
-            if not self._has_role() or (is_held and is_epoch):
+            if not self._has_role() or (if_lost and is_held and is_epoch):
                 return None
             operations = [Delete(znodes.CONTROLLER, held.version)] if held is not None and is_held else ()
             return self._planned(operations, controller=(_NO_BROKER, 0, state.controller_epoch))
 
-        if self._transact(plan):
-            _log.warning(
-                "this broker is no longer the controller: its %s is gone, or %s is another",
-                *(znodes.CONTROLLER, znodes.CONTROLLER_EPOCH),
-            )
+        return self._transact(plan)
 
     def write(
         self, changes: Sequence[Change], *, controller_epoch: int, leader_changes: Sequence[LeaderChange] = ()
