@@ -125,6 +125,15 @@ class RegistryModel(RuleBasedStateMachine):
         assert epoch == self.epoch + 1
         self.epoch = epoch
 
+    @precondition(lambda self: self.next_id)
+    @rule()
+    def resign(self) -> None:
+        self.writer.resign()
+        assert self.follower.load().image.controller_id == -1
+        epoch = self.writer.elect_controller()
+        assert epoch == self.epoch + 1
+        self.epoch = epoch
+
     @invariant()
     def a_fresh_look_shows_the_model(self) -> None:
         self.check(self.writer.load().image)

@@ -13,6 +13,7 @@ from barnabas.metadata.image import PartitionImage
 from barnabas.registry.registry import BrokerRegistration
 from barnabas.registry.zookeeper.zookeeper_registry import ZooKeeperRegistry
 from registry import conformance
+from zookeeper_server import end_session
 
 __all__ = [
     "PARTITION",
@@ -88,10 +89,7 @@ def expire(registry: ZooKeeperRegistry) -> None:
 
     client.handler.create_connection = connect_then
     try:
-        other = KazooClient(":".join(map(str, client.hosts[0])), client_id=number)
-        other.start()
-        other.stop()
-        other.close()
+        end_session(":".join(map(str, client.hosts[0])), number[0])
     finally:
         ended.set()
         client.handler.create_connection = connect
