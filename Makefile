@@ -15,7 +15,11 @@ help:  ## What there is to make
 
 # What is compiled is made anew when its source changes: the old one would be imported instead.
 INSTALLED_FROM := pyproject.toml constraints.txt setup.py $(wildcard $(addprefix src/barnabas/, \
-  records/compiled/*.py protocol/fetch.py protocol/pr*.py connection/*.py connection/*/*.py client/fetch/*.py client/consumer/*.py client/producer/*.py client/producer/drivers/*.py))
+  records/*.py records/compiled/*.py protocol/f*.py protocol/pr*.py connection/*.py connection/*/*.py \
+  client/fetch/*.py client/consumer/*.py client/producer/*.py client/producer/drivers/*.py \
+  broker/delayed_produce.py broker/purgatory.py broker/cluster/follower_fetch_sessions.py \
+  broker/handlers/peers/fetch.py broker/handlers/records/fetch.py broker/handlers/records/produce.py \
+  log/*.py log/producers/*.py network/*.py replication/*.py))
 
 define set_up
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -23,7 +27,7 @@ define set_up
 	@date '+%T installation'
 	$(PYTHON) -m venv $(VENV)
 	@$(PIP) install --quiet --constraint constraints.txt $$($(BIN)/python $(BUILD_REQUIRES))
-	@date '+%T compiling the clients while $(EXTRAS) is fetched'
+	@date '+%T compiling while $(EXTRAS) is fetched'
 	@mkdir -p build; trap 'kill $$compiler 2>/dev/null' EXIT; \
 	  find src -name '*.so' -delete; $(BIN)/python setup.py --quiet build_ext --inplace >build/compile.log & compiler=$$!; \
 	  BARNABAS_PURE=1 DIST_EXTRA_CONFIG='$(CURDIR)/tools/stored_wheels.cfg' $(PIP) install --quiet \

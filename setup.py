@@ -1,4 +1,4 @@
-"""The compiled part of the package: a few modules, by mypyc, where that is possible.
+"""The compiled part of the package, by mypyc where that is possible: the clients, and a record's way through a broker.
 
 Everything else stands in pyproject.toml. Without a C compiler, or if mypyc fails, the install goes on and the same
 files run as plain Python, ten to sixty times slower; `barnabas --version` tells. In a checkout `pip install -e .` or
@@ -52,6 +52,20 @@ KERNELS += [
                 *("record_accumulator", "sender", "drivers/sync"),
             )
         ),
+    )
+]
+# what every record goes through in the brokers
+KERNELS += [
+    f"src/barnabas/{name}.py"
+    for name in (
+        "protocol/framing",
+        *(f"network/{part}" for part in ("connection", "page_cache", "queued_responses", "time_slicing")),
+        *("broker/delayed_produce", "broker/purgatory", "broker/cluster/follower_fetch_sessions"),
+        *(f"broker/handlers/{part}" for part in ("peers/fetch", "records/fetch", "records/produce")),
+        *(f"replication/{part}" for part in ("follower", "leader_state", "partition", "refused_batches", "replica")),
+        *(f"log/{part}" for part in ("batch_scan", "leader_epoch_cache", "log_offsets", "log_segment", "log_segments")),
+        *("log/producers/producer_state_manager", "log/unified_log"),
+        *("records/batch", "records/validation"),
     )
 ]
 GROUP = "barnabas.records.compiled.record_walk"

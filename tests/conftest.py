@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from barnabas.records.compiled.record_walk import is_compiled
 from stopwatch import Stopwatch
 from zookeeper_server import ZooKeeperServer, running_server
 
@@ -66,6 +67,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if item.get_closest_marker("source") and is_compiled():
+            item.add_marker(pytest.mark.skip("test_uncompiled.py runs it on plain Python"))
         if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SPARK_S))
 

@@ -17,6 +17,8 @@ from barnabas.replication.replica import FollowerFetch
 from barnabas.types import BrokerId, LeaderEpoch, Offset, TopicPartition
 from replication.rig import validated_batch
 
+pytestmark = pytest.mark.source
+
 ME, OTHER = BrokerId(1), BrokerId(2)
 
 

@@ -8,6 +8,8 @@ import pytest
 from barnabas.broker.purgatory import DelayedOperationPurgatory
 from broker.virtual_loop import run
 
+pytestmark = pytest.mark.source
+
 
 class Completion:
     def __init__(self) -> None:

@@ -7,18 +7,13 @@ from typing import Any
 import pytest
 
 import barnabas
-from barnabas.client.producer import record_appender
-from barnabas.connection import network_client
 from barnabas.connection.broker.broker_connection import BrokerConnection
 from barnabas.testing import Broker
 
 FUNCTIONS_MAX = 12
 PACKAGE = barnabas.__path__[0]
 
-pytestmark = pytest.mark.skipif(
-    not all(module.__file__.endswith(".py") for module in (network_client, record_appender)),
-    reason="test_uncompiled.py runs it on plain Python",
-)
+pytestmark = pytest.mark.source
 
 
 class Calls:

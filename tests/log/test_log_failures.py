@@ -160,6 +160,7 @@ class TestAborts:
         log = rig.reopen(log, Verification.TAIL)
         assert [each.producer_id for each in log.aborted_transactions(0, 2)] == [7]
 
+    @pytest.mark.source
     def test_a_batch_that_was_written_and_not_entered_stops_the_log(self, rig, monkeypatch) -> None:
         """Nothing is known to fail there; if something does, the next batch must not get the same offset."""
         log = rig.log()

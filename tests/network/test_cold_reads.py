@@ -198,6 +198,7 @@ def test_the_slice_keeps_its_file_open_while_a_thread_reads(file: OpenFile, tmp_
     run(story)
 
 
+@pytest.mark.source
 def test_pages_that_do_not_stay_are_sent_all_the_same(
     file: OpenFile, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ def test_a_reply_that_is_ready_before_the_handler_returns_is_sent() -> None:
     run(main())
 
 
+@pytest.mark.source
 @pytest.mark.parametrize("count", [2, 15, 16, 17, 40])
 def test_answers_to_requests_that_came_together_leave_together(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[int] = []
@@ -162,6 +163,7 @@ def test_a_slice_of_a_file_that_became_shorter_ends_the_connection(tmp_path: Pat
     os.close(part.fd)
 
 
+@pytest.mark.source
 def test_a_client_that_does_not_read_is_not_read_from(monkeypatch: pytest.MonkeyPatch) -> None:
     """The replies that it does not take are bounded, also those to requests that came in one piece."""
     monkeypatch.setattr(module, "OUTGOING_BYTES_MAX", 1_000_000)
@@ -233,6 +235,7 @@ def test_requests_held_for_later_answers_are_bounded_over_all_connections() -> N
     run(main())
 
 
+@pytest.mark.source
 def test_connections_that_pipeline_many_requests_do_not_hold_up_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has handled a slice at a time: one request here."""
     monkeypatch.setattr(module, "SLICE_S", 0)
@@ -291,6 +294,7 @@ def test_requests_wait_while_one_before_them_mutes_the_connection() -> None:
     run(main())
 
 
+@pytest.mark.source
 @pytest.mark.parametrize("unmuted", ["before its turn", "after its turn"])
 def test_a_connection_may_be_muted_and_unmuted_while_its_requests_stand_in_line(
     unmuted: str, monkeypatch: pytest.MonkeyPatch

@@ -229,6 +229,7 @@ def test_what_takes_long_is_not_validated_at_once(codec: str) -> None:
         validate_produce(plain, recoded, NOW, at_once=True)
 
 
+@pytest.mark.source
 def test_the_check_of_many_records_lets_other_threads_run(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[int] = []
     monkeypatch.setattr(validation, "_pause", lambda: pauses.append(1))

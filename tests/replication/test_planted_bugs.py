@@ -136,6 +136,7 @@ PLANTED: dict[Plant, Options] = {
 }
 
 
+@pytest.mark.source
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
 def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     plant(monkeypatch)

@@ -82,6 +82,7 @@ PLANTED: dict[Plant, Options] = {
 }
 
 
+@pytest.mark.source
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
 def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:

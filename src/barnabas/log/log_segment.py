@@ -19,6 +19,7 @@ from barnabas.log.indexes.sparse_index import CorruptIndex
 from barnabas.log.indexes.time_index import TimeIndex
 from barnabas.log.indexes.transaction_index import TransactionIndex
 from barnabas.records.batch import BATCH_LENGTH_OVERHEAD, HEADER_SIZE, BatchHeader
+from barnabas.records.compiled.mypyc_types import mypyc_attr
 from barnabas.types import NO_TIMESTAMP, Offset
 
 __all__ = ["DELETED_SUFFIX", "SEGMENT_SUFFIXES", "LogSegment", "SegmentWriteFailed", "WrittenBatch", "file_name"]
@@ -42,6 +43,7 @@ def file_name(offset: Offset, suffix: str) -> str:
     return f"{offset:020d}{suffix}"
 
 
+@mypyc_attr(native_class=False)
 class SegmentWriteFailed(OSError):
     """The batch could not be written. `tail_is_clean` says that the written part has been removed."""
 

@@ -291,8 +291,10 @@ class UnifiedLog:
         """
         batches = validate_replicated(records)
         if leader_epoch is not None:
-            later = (i for i, (header, _) in enumerate(batches) if header.partition_leader_epoch > leader_epoch)
-            del batches[next(later, len(batches)) :]
+            for index, (header, _) in enumerate(batches):
+                if header.partition_leader_epoch > leader_epoch:
+                    del batches[index:]
+                    break
         end = self.offsets.log_end_offset
         if not batches:
             return AppendInfo(end, Offset(end - 1), NO_TIMESTAMP, self.offsets.log_start_offset, False)

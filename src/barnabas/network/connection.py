@@ -378,7 +378,7 @@ class Connection:
             return False
         kept = self._unhandled
         try:
-            self._handle_slice(memoryview(kept.popleft()) for _ in range(len(kept)))
+            self._handle_slice(self._take_unhandled())
         except BarnabasError as error:
             self.close(str(error))
         if self.closed:
@@ -389,6 +389,10 @@ class Connection:
         if not self.paused:
             self._loop.add_reader(self._fd, self.read)
         return False
+
+    def _take_unhandled(self) -> Iterator[memoryview]:
+        while self._unhandled:
+            yield memoryview(self._unhandled.popleft())
 
     def _request(self, frame: memoryview) -> None:
         if self._queued_responses.is_over:

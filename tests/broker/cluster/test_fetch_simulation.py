@@ -8,6 +8,8 @@ import pytest
 from broker.cluster.simulated_fetching import Simulation
 from broker.virtual_loop import run
 
+pytestmark = pytest.mark.source
+
 SEEDS = int(os.environ.get("BARNABAS_FETCH_SEEDS", "12"))
 
 

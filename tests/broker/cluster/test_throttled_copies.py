@@ -42,6 +42,7 @@ def as_both(simulation: Simulation, partitions: int) -> None:
     as_follower(simulation, partitions)
 
 
+@pytest.mark.source
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize("throttle", [as_leader, as_follower, as_both])
 def test_a_copy_takes_as_long_as_its_bytes_need(tmp_path: Path, throttle: Throttle, partitions: int) -> None:

@@ -105,6 +105,7 @@ def test_more_rolling_logs_than_descriptors_cost_no_record(tmp_path: Path) -> No
     assert "Traceback" not in told
 
 
+@pytest.mark.source
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.EIO])
 def test_what_the_system_refuses_a_producer_may_try_again(
     number: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -88,6 +88,7 @@ def test_partitions_of_one_request_are_answered_together_and_fail_alone(broker: 
     assert results(wire) == [(0, 0, 0), (1, 0, 0), (2, 0, 0), (9, 3, -1), (1, 2, -1)]
 
 
+@pytest.mark.source
 def test_what_comes_after_compressed_batches_that_took_long_goes_to_the_thread(
     broker: Broker, wire: Wire, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,6 +94,7 @@ def test_lines_are_bounded(rig: ProduceRig, monkeypatch: pytest.MonkeyPatch) -> 
     assert rig.values() == [b"v0", b"v1", b"v2"]
 
 
+@pytest.mark.source
 def test_a_bug_in_front_does_not_hold_up_those_behind(rig: ProduceRig, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")

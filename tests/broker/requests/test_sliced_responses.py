@@ -35,6 +35,8 @@ from barnabas.protocol.schema import Request
 from barnabas.testing import Broker
 from broker.wire import Wire, frame, on_loop, server_of
 
+pytestmark = pytest.mark.source
+
 TOPIC = ResourceType.TOPIC
 INVALID_REQUEST, POLICY_VIOLATION, LOAD_IN_PROGRESS = 42, 44, 14
 

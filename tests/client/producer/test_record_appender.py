@@ -4,7 +4,6 @@ what was taken comes whole, once and in order."""
 import pytest
 
 from barnabas.errors import MessageTooLarge, UsageError
-from barnabas.records.compiled.record_walk import is_compiled
 from interrupts import interrupted_at
 from simulation.producer import SimulatedProducer
 
@@ -16,7 +15,7 @@ FILES = (
 PLACES_MAX = 1000
 
 
-@pytest.mark.skipif(is_compiled(), reason="test_uncompiled.py runs it on plain Python")
+@pytest.mark.source
 @pytest.mark.parametrize("batch_size", [200, 1 << 16])
 def test_an_interrupted_append_leaves_no_half_record(batch_size: int) -> None:
     producing = SimulatedProducer(batch_size=batch_size, linger_ms=50)

@@ -94,6 +94,7 @@ def ids(log) -> list[int]:
     return [producer.producer_id for producer in log.active_producers()]
 
 
+@pytest.mark.source
 @pytest.mark.usefixtures("five_at_most")
 def test_of_too_many_producers_those_that_wrote_longest_ago_are_forgotten(rig, caplog) -> None:
     """A producer at work keeps its last batches, however many ids others make up."""
@@ -110,6 +111,7 @@ def test_of_too_many_producers_those_that_wrote_longest_ago_are_forgotten(rig, c
     assert len([record for record in caplog.records if "too many producers" in record.message]) == 1
 
 
+@pytest.mark.source
 @pytest.mark.usefixtures("five_at_most")
 @pytest.mark.parametrize("how", [Verification.NONE, Verification.TAIL, Verification.FULL])
 def test_producers_are_bounded_after_a_restart_too(rig, how: Verification) -> None:
@@ -123,6 +125,7 @@ def test_producers_are_bounded_after_a_restart_too(rig, how: Verification) -> No
     assert rig.send(log, 15, 0).duplicate
 
 
+@pytest.mark.source
 def test_of_a_snapshot_with_too_many_producers_the_last_count(rig, monkeypatch) -> None:
     """Kafka writes them in no order."""
     log = rig.log()
@@ -162,6 +165,7 @@ def test_snapshots_are_bounded_in_number(rig) -> None:
     assert log.producers.snapshots == (19, 20)
 
 
+@pytest.mark.source
 def test_the_bytes_between_snapshots_are_bounded(rig, monkeypatch) -> None:
     monkeypatch.setattr("barnabas.log.unified_log._SNAPSHOT_DEBT_MAX", 50_000)
     log = rig.log()
@@ -253,6 +257,7 @@ class TestTransactions:
         with pytest.raises(InvalidProducerEpoch):
             self.end(rig, log, committed=True, coordinator_epoch=5, producer_epoch=2)
 
+    @pytest.mark.source
     def test_an_open_transaction_is_not_forgotten_for_others(self, rig, monkeypatch) -> None:
         monkeypatch.setattr("barnabas.log.producers.producer_state_manager.PRODUCERS_MAX", 3)
         log = rig.log()

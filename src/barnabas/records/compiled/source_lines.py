@@ -15,6 +15,15 @@ __all__ = ["show_source"]
 
 _PACKAGE: Final = Path(__file__).parents[2]
 _COMPILED_IN: Final = (
+    "broker",
+    "broker/cluster",
+    "broker/handlers/peers",
+    "broker/handlers/records",
+    "log",
+    "log/producers",
+    "network",
+    "records",
+    "replication",
     "records/compiled",
     "protocol",
     "connection",

@@ -166,6 +166,7 @@ def test_who_leaves_is_not_waited_for_without_bound(broker: Broker, monkeypatch)
     assert not server_of(broker).replica_manager.get("t", 0).watchers
 
 
+@pytest.mark.source
 def test_a_bug_in_a_parked_request_ends_its_connection(broker: Broker, wire: Wire, monkeypatch) -> None:
     broker.create_topic("t")
     wire.send(fetch(("t", 0, 0)), 11)

@@ -88,7 +88,7 @@ def handle_frame(
         try:
             response = _append_single(broker, single[0], single[1], context)
         except TooMuchWork:
-            response, at_once_s = None, 0
+            response, at_once_s = None, 0.0
         if response is not None:
             return response
     request = read_produce_request(frame, position, version)

@@ -1,0 +1,33 @@
+"""The package as it is where nothing was compiled, for tests in a process of their own."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import barnabas
+
+HERE = Path(__file__).parent
+
+
+def run_uncompiled(tmp_path: Path, *arguments: str, timeout: float = 300) -> None:
+    """Runs tests on plain Python. `arguments` are pytest's; paths are relative to the folder of all tests."""
+    shutil.copytree(
+        Path(barnabas.__file__).parent, tmp_path / "barnabas", ignore=shutil.ignore_patterns("*.so", "__pycache__")
+    )
+    asked = "import barnabas.client.producer.record_appender as module; print(module.__file__)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(HERE)))}
+    where = subprocess.run([sys.executable, "-c", asked], env=environment, capture_output=True, text=True, check=True)
+    assert where.stdout.strip() == str(tmp_path / "barnabas/client/producer/record_appender.py")
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=--strict-markers"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *arguments],
+        env=environment,
+        cwd=HERE,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
