@@ -139,7 +139,11 @@ def test_what_zookeeper_refuses_for_another_reason_is_no_conflict(session: ZooKe
 def test_all_below_a_node_is_deleted(session: ZooKeeperSession) -> None:
     session.commit([Create("/a"), Create("/ab"), *(Create(f"/a/{number}") for number in range(600))])
     session.commit([Create(f"/a/{number}/b") for number in range(600)])
-    session.delete_below("/a")
+    session.commit([Create("/mine")])
+    with pytest.raises(Conflict):
+        session.delete_below("/a", Check("/mine", 1))
+    assert len(session.all_below(["/a"])) == 1201
+    session.delete_below("/a", Check("/mine", 0))
     assert session.read(["/a"]) == [None]
     assert session.read(["/ab"]) != [None]
 

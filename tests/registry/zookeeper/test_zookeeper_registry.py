@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
@@ -184,6 +185,59 @@ def test_a_write_that_was_interrupted_is_not_seen_and_can_be_repeated(harness: Z
     assert one.load(before).image.topics == before.topics == two.load().image.topics
     assert one.write([change], controller_epoch=epoch)
     assert two.load().image.topics["t"].partitions == ((PARTITION, *many) if grows else many)
+
+
+def call_before(registry: ZooKeeperRegistry, method: str, number: int, call: Callable[[], None]) -> None:
+    """Has something happen before a call of the session's method: that of this number from now on, from 0."""
+    original, numbers = getattr(registry._session, method), count()
+
+    def called(*arguments: object) -> None:
+        if next(numbers) == number:
+            call()
+        original(*arguments)
+
+    setattr(registry._session, method, called)
+
+
+@pytest.mark.parametrize("has_more", [False, True], ids=["its nodes", "and others below"])
+def test_a_former_controller_deletes_nothing_of_a_topic_that_is_made_again(
+    harness: ZooKeeperHarness, has_more: bool
+) -> None:
+    one, epoch = controller(harness)
+    two, _ = registered(harness, 2)
+    assert one.write([CreateTopic("t", TOPIC, (PARTITION,), {})], controller_epoch=epoch)
+    more = path_in(harness, "/brokers/topics/t/partitions/0/mine")
+
+    def make_again() -> None:
+        expire(one)
+        later = two.elect_controller()
+        assert later is not None
+        assert two.write([CreateTopic("t", UUID(int=2), (PARTITION,), {})], controller_epoch=later)
+        if has_more:
+            client_of(two).create(more)
+
+    call_before(one, "commit", 1, make_again)
+    assert one.write([DeleteTopic("t", TOPIC)], controller_epoch=epoch)
+    for image in (one.load().image, harness.open().load().image):
+        assert image.topics["t"].topic_id == UUID(int=2)
+        assert image.topics["t"].partitions == (PARTITION,)
+    assert json_of(harness, "/brokers/topics/t")["partitions"] == {"0": [1, 2]}
+
+
+def test_a_former_controller_removes_nothing_that_was_left_over(harness: ZooKeeperHarness) -> None:
+    one, epoch = controller(harness)
+    two, _ = registered(harness, 2)
+    client_of(one).create(path_in(harness, "/brokers/topics/t/partitions/0"), makepath=True)
+
+    def make() -> None:
+        expire(one)
+        later = two.elect_controller()
+        assert later is not None
+        assert two.write([CreateTopic("t", UUID(int=2), (PARTITION,), {})], controller_epoch=later)
+
+    call_before(one, "delete_below", 0, make)
+    assert not one.write([CreateTopic("t", TOPIC, (PARTITION,), {})], controller_epoch=epoch)
+    assert harness.open().load().image.topics["t"].topic_id == UUID(int=2)
 
 
 def test_what_was_touched_long_ago_is_read_whole(harness: ZooKeeperHarness) -> None:

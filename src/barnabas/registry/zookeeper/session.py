@@ -337,11 +337,12 @@ class ZooKeeperSession:
             found += level
         return found
 
-    def delete_below(self, path: str) -> None:
-        """Deletes a node with everything below it, not at once. Raises Conflict if others write there meanwhile."""
+    def delete_below(self, path: str, condition: Check) -> None:
+        """Deletes a node with everything below it, not at once. Raises Conflict if others write there meanwhile, or the
+        condition does not hold any longer."""
         found = self.all_below([path])
         for end in range(len(found), 0, -_AT_A_TIME):
-            self.commit([Delete(each) for each in reversed(found[max(end - _AT_A_TIME, 0) : end])])
+            self.commit([condition, *(Delete(each) for each in reversed(found[max(end - _AT_A_TIME, 0) : end]))])
 
     def next_number(self, path: str) -> int:
         """Writes a node, and returns how often that has been done: a number that nobody else gets."""

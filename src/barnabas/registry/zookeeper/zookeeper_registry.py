@@ -559,9 +559,10 @@ class ZooKeeperRegistry(Registry):
     ) -> bool:
         assert len(changes) <= self.max_changes_per_write, len(changes)
         topics = TopicOperations()
+        is_mine = Check(znodes.CONTROLLER_EPOCH, -1)
 
         def plan() -> _Plan | None:
-            nonlocal topics
+            nonlocal topics, is_mine
             if self._state.controller_epoch != controller_epoch:
                 return None
             change = apply_changes(self._image, changes)
@@ -576,9 +577,9 @@ class ZooKeeperRegistry(Registry):
             there = {path for path, node in zip(paths, found) if node is not None}
             topics = topic_operations(self._image, change.image, touched, there.__contains__)
             for path in topics.left_over:
-                self._session.delete_below(path)
+                self._session.delete_below(path, is_mine)
             for path in reversed(self._session.all_below(topics.answered)[len(topics.answered) :]):
-                self._session.delete_below(path)
+                self._session.delete_below(path, is_mine)
             decisive = [*self._registrations(change), *topics.decisive, *self._leader_rows(leader_changes)]
             if len(batches(topics.prepared + decisive + topics.descriptive)) == 1:
                 decisive = topics.prepared + decisive + topics.descriptive
@@ -590,20 +591,21 @@ class ZooKeeperRegistry(Registry):
 
         if not self._transact(plan):
             return False
-        self._complete(topics)
+        self._complete(topics, is_mine)
         return True
 
-    def _complete(self, topics: TopicOperations) -> None:
-        """Does what is left of a write that has taken place."""
+    def _complete(self, topics: TopicOperations, is_mine: Check) -> None:
+        """Does what is left of a write that has taken place, unless another controller has been elected since: what is
+        there then may be what that one has made."""
         try:
             for part in batches(topics.descriptive) if topics.descriptive else ():
-                self._session.commit(part)
+                self._session.commit([is_mine, *part])
             for topic in topics.removed:
                 try:
                     for part in batches(removal(topic)):
-                        self._session.commit(part)
+                        self._session.commit([is_mine, *part])
                 except Conflict:  # somebody else has written there
-                    self._session.delete_below(znodes.topic_path(topic.name))
+                    self._session.delete_below(znodes.topic_path(topic.name), is_mine)
         except (Conflict, RegistryUnavailable) as error:
             _log.warning("ZooKeeper still has nodes of before: %s", error)
 
