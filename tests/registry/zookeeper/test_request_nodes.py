@@ -375,7 +375,15 @@ def test_settings_that_cannot_be_read_are_as_before(
     assert tree.names("/config/changes") == []
 
 
-@pytest.mark.parametrize("entity", ["clients/c", "users/u/clients/c", "topics/", "topics/a/b", "", "topics", 7, None])
+@pytest.mark.parametrize(
+    "entity",
+    [
+        *("clients/c", "users/u/clients/c", "topics/", "topics/a/b", "", "topics", 7, None),
+        *("topics/..", "topics/.", "brokers/..", "topics/\0", "topics/\x01", "topics/\x9f", "topics/\ue000"),
+        *("topics/\U0001f600", "topics/\uffff", "topics/a\n", "topics/" + "x" * 1_000_000),
+    ],
+    ids=lambda entity: ascii(entity)[:30],
+)
 def test_other_settings_are_refused(one: tuple[TrackedRegistry, int], tree: Tree, entity: object) -> None:
     registry, epoch = one
     tree.notify({"version": 2, "entity_path": entity})

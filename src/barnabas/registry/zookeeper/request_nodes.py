@@ -13,6 +13,7 @@ Anybody may write there: what is read has to be bounded, and may be anything.
 """
 
 import json
+import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
@@ -41,6 +42,9 @@ _AT_A_TIME: Final = 100
 _NUMBER_MAX: Final = 2**31 - 1
 _SHOWN: Final = 100
 """The number of bytes that a message shows of a node that cannot be read."""
+_NAME: Final = re.compile(r"[^/\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]{1,249}")
+"""The characters of which ZooKeeper lets the name of a node consist; kazoo refuses "." and ".." too. A longer name is
+not of a topic, and might not fit into a request."""
 _TOPIC: Final = 2
 _BROKER: Final = 4
 _PARENTS: Final = (
@@ -331,7 +335,7 @@ def _entity(found: dict[str, Any]) -> tuple[str, int, str]:
         kind, name = _text(found["entity_type"]), _text(found["entity_name"])
     else:
         kind, _, name = _text(found["entity_path"]).partition("/")
-    if kind not in {"topics", "brokers"} or not name or "/" in name:
+    if kind not in {"topics", "brokers"} or name in {".", ".."} or not _NAME.fullmatch(name):
         raise ValueError("only settings of topics and of brokers are kept")
     if kind == "topics":
         return znodes.topic_config_path(name), _TOPIC, name
