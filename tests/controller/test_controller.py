@@ -3,7 +3,7 @@
 import random
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -470,6 +470,8 @@ class Interfering(EmbeddedRegistry):
 
     refuse = 0
     fail = False
+    resign_ends: Callable[[], None] | None = None
+    """What happens after a resignation took place, whose answer is lost then."""
 
     def write(
         self, changes: Sequence[Change], *, controller_epoch: int, leader_changes: Sequence[LeaderChange] = ()
@@ -480,6 +482,37 @@ class Interfering(EmbeddedRegistry):
             self.refuse -= 1
             return False
         return super().write(changes, controller_epoch=controller_epoch, leader_changes=leader_changes)
+
+    def resign(self) -> None:
+        super().resign()
+        if self.resign_ends is not None:
+            self.resign_ends()
+            raise RegistryUnavailable("no answer")
+
+
+def test_a_controller_whose_resignation_has_no_answer_waits_for_another(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry, now = cluster.open(Interfering), 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+
+    def wait() -> None:
+        nonlocal now
+        now += 10
+
+    one, two = cluster.broker_on(registry, node_id=1), cluster.broker_on(cluster.open(), node_id=2)
+    registry.resign_ends = wait
+    with pytest.raises(RequestTimedOut):
+        one.resign(9)
+    for _ in range(3):
+        one.refresh()
+    assert (one.is_active, one.image.controller_id) == (False, -1)
+    two.refresh()
+    assert two.is_active
+    two.resign(60)
+    now += 9
+    one.refresh()
+    assert one.is_active, "nobody else has taken the role"
 
 
 def test_a_refused_write_is_decided_anew_and_not_for_ever(cluster: Cluster) -> None:

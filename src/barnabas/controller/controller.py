@@ -272,10 +272,11 @@ class Controller:
         try:
             self._registry.resign()
             self._controller_epoch = None
-            self._stands_from = time.monotonic() + hold_s
             self._load()
         except RegistryUnavailable as error:
             raise RequestTimedOut(str(error)) from None
+        finally:
+            self._stands_from = time.monotonic() + hold_s  # without an answer, too: the role may be free
 
     def unregister(self, node_id: BrokerId) -> None:
         """Removes the registration of a broker that is not to come back. Partitions keep their replicas on it, to be

@@ -182,6 +182,9 @@ class Minority:
     def __init__(self, *others: int, may_resign: bool = True) -> None:
         self.now = 0.0
         self.done: list[str] = []
+        self.answer: asyncio.Future[None] | None = None
+        """What the registry waits for before it answers."""
+        self.failures = FailureLog(logging.getLogger(__name__), SYSTEM_CLOCK)
         brokers = [BrokerImage(BrokerId(node_id), 1, ()) for node_id in (ME, *others)]
         self.image = MetadataImage("c", version=10, brokers={each.node_id: each for each in brokers})
         self.loop = asyncio.new_event_loop()
@@ -193,12 +196,15 @@ class Minority:
             config=SimpleNamespace(broker_session_timeout_ms=int(SESSION_S * 1000)),
             clock=SimpleNamespace(monotonic=lambda: self.now),
             controller=self,
+            failures=self.failures,
         )
         liveness = SimpleNamespace(watch=lambda process, exited: lambda: None)
         self.duties = ControllerDuties(broker, None, liveness, may_resign=may_resign)  # type: ignore[arg-type]
 
     async def call(self, action: Callable[[Any], None], *, until_known: bool) -> None:
         action(self)
+        if self.answer is not None:
+            await self.answer
 
     def fence(self, node_id: BrokerId, epoch: int, reason: str) -> None:
         self.done.append(f"fence {node_id}")
@@ -207,17 +213,32 @@ class Minority:
         assert hold_s == SESSION_S
         self.done.append("resign")
 
+    def pass_interval(self) -> None:
+        self.now += 0.5
+        self.duties.check_sessions()
+
     def pass_session(self, *heard: int) -> list[str]:
         """Returns what the controller does when the sessions of the others have just timed out."""
         end = self.now + SESSION_S + 0.5
         while self.now < end:
-            self.now += 0.5
             for node_id in heard:
                 request = BrokerHeartbeatRequest(broker_id=node_id, broker_epoch=1, current_metadata_offset=10)
                 run_handler(self.loop, self.duties.heartbeat(request))
-            self.duties.check_sessions()
-        self.loop.close()
+            self.pass_interval()
         return self.done
+
+    def answer_with(self, result: RequestTimedOut | None) -> None:
+        """The registry answers, or the call ends without an answer."""
+        assert self.answer is not None
+        waiting, self.answer = self.answer, self.loop.create_future()
+        if result is None:
+            waiting.set_result(None)
+        else:
+            waiting.set_exception(result)
+        self.loop.run_until_complete(asyncio.sleep(0))
+
+    def close(self) -> None:
+        self.loop.close()
 
 
 @pytest.mark.parametrize(
@@ -238,12 +259,39 @@ def test_a_controller_that_hears_of_less_than_half_resigns(
     minority = Minority(*others)
     assert minority.pass_session(*heard)[: len(expected)] == expected
     assert minority.duties.has_resigned == (expected == ["resign"])
+    minority.close()
 
 
 def test_a_controller_that_nobody_followed_fences_the_others() -> None:
     minority = Minority(2, 3, may_resign=False)
     assert sorted(minority.pass_session()) == ["fence 2", "fence 3"]
     assert not minority.duties.has_resigned
+    minority.close()
+
+
+def test_a_resignation_without_an_answer_is_tried_again_and_fences_nobody() -> None:
+    minority = Minority(2, 3)
+    minority.answer = minority.loop.create_future()
+    assert minority.pass_session() == ["resign"]
+    for tries in range(1, 4):
+        assert minority.pass_session() == ["resign"] * tries, "the call before has no answer yet"
+        minority.answer_with(RequestTimedOut("the registry does not respond"))
+        minority.pass_interval()
+        assert minority.done == ["resign"] * (tries + 1)
+    minority.answer_with(None)
+    assert minority.duties.has_resigned
+    minority.close()
+
+
+def test_a_controller_that_hears_of_the_others_again_has_not_resigned() -> None:
+    minority = Minority(2, 3)
+    minority.answer = minority.loop.create_future()
+    minority.pass_session()
+    minority.answer_with(RequestTimedOut("the registry does not respond"))
+    assert minority.pass_session(2, 3) == ["resign"]
+    assert not minority.duties.has_resigned, "it may resign in its next term"
+    assert minority.pass_session() == ["resign", "resign"]
+    minority.close()
 
 
 # --- connections -----------------------------------------------------------------------------------------------------

@@ -29,7 +29,8 @@ class ControllerDuties:
         """`may_resign` is False for a broker that has resigned, and nobody else has taken the role."""
         self._may_resign = may_resign
         self.has_resigned = False
-        """Whether this broker gave the role up because it heard of too few others."""
+        """Whether this broker gave the role up, or tries to, because it hears of too few others."""
+        self._is_resigning = False
         self._broker = broker
         self._peers = peers
         self._liveness = liveness
@@ -135,6 +136,8 @@ class ControllerDuties:
         timeout_ms = broker.config.broker_session_timeout_ms
         reason = f"nothing was heard of it for {timeout_ms} ms"
         suspects = self._heartbeats.suspected(others, now)
+        if self._is_resigning:
+            return  # whoever takes the role decides about the others
         if suspects and self._may_resign and self._is_in_minority(others, now):
             run_handler(broker.loop, self._resign())
             return
@@ -148,13 +151,16 @@ class ControllerDuties:
         return 2 * (self._heartbeats.heard_lately(live, now) + 1) < len(live) + 1
 
     async def _resign(self) -> None:
-        """Lets another broker be the controller."""
-        self._may_resign = False
-        self.has_resigned = True
-        self._broker.log.warning(
-            "this broker hears of less than half of the live brokers: another one may be the controller"
-        )
-        await self._try(lambda controller: controller.resign(self._session_timeout_s))
+        """Lets another broker be the controller. Without an answer the next check tries again."""
+        if not self.has_resigned:
+            self._broker.log.warning(
+                "this broker hears of less than half of the live brokers: another one may be the controller"
+            )
+        self.has_resigned = self._is_resigning = True
+        try:
+            self._may_resign = not await self._try(lambda controller: controller.resign(self._session_timeout_s))
+        finally:
+            self._is_resigning = False
 
     def balance_leaders(self) -> None:
         """Lets preferred leaders lead again. Called every leader.imbalance.check.interval.seconds."""
@@ -169,13 +175,16 @@ class ControllerDuties:
         finally:
             self._fencing.discard((node_id, epoch))
 
-    async def _try(self, action: Callable[[Controller], None]) -> None:
+    async def _try(self, action: Callable[[Controller], None]) -> bool:
+        """Returns False if the action has failed, or nobody knows whether it has."""
         try:
             await self._broker.controller.call(action, until_known=False)
+            return True
         except KafkaError as error:
             self._broker.failures.warn(
                 "the registry", f"the registry: {error}"
             )  # the next heartbeat or check tries again
+            return False
 
     async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
         """Answers a heartbeat. A live broker that knows of its fencing is no longer fenced afterwards; one that wants
@@ -194,6 +203,7 @@ class ControllerDuties:
         self._heartbeats.heard(node_id, epoch, broker.clock.monotonic())
         self._lost.discard((node_id, epoch))
         self._may_resign = True
+        self.has_resigned = False
         _, version = self._fenced_since.get(node_id, (epoch, -1))
         if known.fenced and not request.want_shut_down and request.current_metadata_offset < version:
             self.pushes.hurry(node_id)
