@@ -32,7 +32,7 @@ pytest.importorskip("kazoo", reason="the registry over ZooKeeper needs kazoo")
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
 from barnabas.registry.zookeeper.session import Operation
 from barnabas.registry.zookeeper.zookeeper_registry import ZooKeeperRegistry
@@ -412,6 +412,46 @@ def test_what_somebody_else_has_spoiled_is_said(harness: ZooKeeperHarness, path:
     client_of(one).set(path_in(harness, path), data)
     with pytest.raises(UsageError, match=re.escape(f"the registry's {path} cannot be read")):
         harness.open()
+
+
+@pytest.mark.parametrize("data", [b"{", b"[]", b"[" * 100_000, b'{"version":1}', b'{"config":7}', b"\xff", None])
+def test_settings_that_cannot_be_read_stop_nobody(
+    harness: ZooKeeperHarness, data: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, epoch = controller(harness)
+    changes = [
+        CreateTopic("t", TOPIC, (PARTITION,), {"a": "1"}),
+        CreateTopic("u", UUID(int=2), (PARTITION,), {"a": "1"}),
+    ]
+    changes += [SetBrokerConfig("", {"b": "1"}), SetBrokerConfig("1", {"b": "1"})]
+    assert one.write(changes, controller_epoch=epoch)
+    paths = ("/config/topics/t", "/config/brokers/<default>")
+    for path in paths:
+        if data is None:  # as of a tool that has another digest
+            client_of(one).set_acls(path_in(harness, path), [make_digest_acl("somebody", "else", all=True)])
+        else:
+            client_of(one).set(path_in(harness, path), data)
+    expire(one)
+    two, _ = registered(harness, 2)
+    assert two.elect_controller() == epoch + 1
+    image = two.load().image
+    assert (image.topic_config("t"), image.broker_config("")) == ({}, {})
+    assert (image.topic_config("u"), image.broker_config("1")) == ({"a": "1"}, {"b": "1"})
+    for path in paths:
+        lines = [line for line in caplog.messages if path in line]
+        assert lines, caplog.messages
+        assert all(len(line) < 500 for line in lines)
+
+
+def test_settings_that_cannot_be_read_any_longer_are_as_before(harness: ZooKeeperHarness) -> None:
+    one, epoch = controller(harness)
+    two = harness.open()
+    assert one.write([SetBrokerConfig("", {"b": "1"})], controller_epoch=epoch)
+    assert two.load().image.broker_config("") == {"b": "1"}
+    assert one.write([SetBrokerConfig("", {"b": "2"}), SetBrokerConfig("1", {"c": "3"})], controller_epoch=epoch)
+    client_of(one).set(path_in(harness, "/config/brokers/<default>"), b"{")
+    image = two.load().image
+    assert (image.broker_config(""), image.broker_config("1")) == ({"b": "1"}, {"c": "3"})
 
 
 # -- without ZooKeeper ------------------------------------------------------------------------------------------------

@@ -130,9 +130,9 @@ def parse(path: str, data: bytes, build: Callable[[dict[str, Any]], T]) -> T:
     somebody else has written."""
     try:
         return build(json.loads(data))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RegistryUnavailable(
-            f"the registry's {path} cannot be read: {error!r} in {data[:100]!r}; restore it"
+            f"the registry's {path} cannot be read: {error!r:.100} in {data[:100]!r}; restore it"
         ) from None
 
 

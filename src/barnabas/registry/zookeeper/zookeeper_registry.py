@@ -240,13 +240,13 @@ class ZooKeeperRegistry(Registry):
             else:
                 markers[name] = marker
         self._read_topics(delta, markers)
-        for name, data in self._named(touched.topic_configs, znodes.topic_config_path):
+        for name, data in self._named(touched.topic_configs, znodes.topic_config_path, skips_hidden=True):
             is_there = data is not None and delta.topic(name) is not None
-            config = znodes.parse_config(znodes.topic_config_path(name), data) if is_there and data else {}
-            delta.set_topic_config(name, config)
-        for name, data in self._named(touched.broker_configs, znodes.broker_config_path):
-            config = znodes.parse_config(znodes.broker_config_path(name), data) if data else {}
-            delta.set_broker_config(name, config)
+            former = self._image.topic_config(name)
+            delta.set_topic_config(name, _config(znodes.topic_config_path(name), data if is_there else None, former))
+        for name, data in self._named(touched.broker_configs, znodes.broker_config_path, skips_hidden=True):
+            former = self._image.broker_config(name)
+            delta.set_broker_config(name, _config(znodes.broker_config_path(name), data, former))
 
     def _read_topics(self, delta: MetadataDelta, markers: Mapping[str, TopicMarker]) -> None:
         paths = [
@@ -262,10 +262,13 @@ class ZooKeeperRegistry(Registry):
                 partitions.append(znodes.parse_partition(path, node.data))
             delta.put_topic(TopicImage(name, marker.topic_id, tuple(partitions)))
 
-    def _named(self, names: Iterable[T], path: Callable[[T], str]) -> list[tuple[T, bytes | None]]:
-        """Returns the data of the node of each name; None for those that are not there."""
+    def _named(
+        self, names: Iterable[T], path: Callable[[T], str], *, skips_hidden: bool = False
+    ) -> list[tuple[T, bytes | None]]:
+        """Returns the data of the node of each name; None for those that are not there, and with `skips_hidden` for
+        those that this broker may not read."""
         listed = list(names)
-        nodes = self._session.read([path(name) for name in listed])
+        nodes = self._session.read([path(name) for name in listed], skips_hidden=skips_hidden)
         return [(name, None if node is None else node.data) for name, node in zip(listed, nodes)]
 
     def watch(self, callback: Callable[[], None]) -> None:
@@ -673,6 +676,16 @@ class ZooKeeperRegistry(Registry):
     def abandon(self) -> None:
         self._watchers.clear()
         self._session.close()
+
+
+def _config(path: str, data: bytes | None, former: Mapping[str, str]) -> Mapping[str, str]:
+    """Returns the settings in a node; the former ones, if these cannot be read. Tools write there, and no broker could
+    start otherwise, nor another controller be elected."""
+    try:
+        return znodes.parse_config(path, data) if data else {}
+    except RegistryUnavailable as error:
+        _log.warning("%s; until then there are %s", error, "the settings of before" if former else "no settings")
+        return former
 
 
 def _everything(image: MetadataImage) -> Touched:
