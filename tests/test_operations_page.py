@@ -102,7 +102,8 @@ def test_the_page_runs_from_top_to_bottom_and_clients_go_on(tmp_path: Path) -> N
     assert shown["A rolling restart: barnabas cluster roll --data-dir data"].endswith("restarted 3 brokers\n")
     assert "PLAN" in shown["Adding a broker: barnabas cluster balance"]
     assert "moved " in shown["Adding a broker: barnabas cluster balance --execute --throttle 50000000"]
-    assert "PLAN" in shown["Removing a broker: barnabas cluster drain 4"]
+    assert "moved " in shown["Removing a broker: barnabas cluster drain 4 --execute --throttle 50000000"]
+    assert shown["Removing a broker: barnabas cluster drain 4"].endswith("broker 4 has no replicas\n")
     assert (
         "broker        broker 1,2,3: live"
         in shown["The registry is lost: until barnabas cluster doctor; do sleep 1; done"]

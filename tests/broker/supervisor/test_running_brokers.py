@@ -1,13 +1,15 @@
 """Processes of brokers, found by the locks of their directories."""
 
+import fcntl
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from barnabas.broker.supervisor.running_brokers import process_of, stop_broker
+from barnabas.broker.supervisor.running_brokers import _FLOCK, process_of, stop_broker
 from barnabas.errors import UsageError
 
 HOLDER = """
@@ -35,6 +37,22 @@ def test_the_process_that_holds_the_lock_is_ended(tmp_path: Path, place: str) ->
         assert process_of(str(tmp_path / "data"), 2) == holder.pid
         stop_broker(str(tmp_path / "data"), 2)
         assert holder.wait() == -15
+
+
+@pytest.mark.parametrize("pid", [-1, -77, 0])
+def test_the_holder_of_a_lock_on_another_machine_is_no_process_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pid: int
+) -> None:
+    (directory(tmp_path / "broker-2", 2) / ".lock").touch()
+
+    def locked_elsewhere(_file: object, _command: int, _asked: bytes) -> bytes:
+        kind = fcntl.F_WRLCK
+        mac = sys.platform == "darwin"
+        return struct.pack(_FLOCK, 0, 0, pid, kind, 0) if mac else struct.pack(_FLOCK, kind, 0, 0, 0, pid)
+
+    monkeypatch.setattr(fcntl, "fcntl", locked_elsewhere)
+    with pytest.raises(UsageError, match="no broker 2 runs"):
+        process_of(str(tmp_path), 2)
 
 
 def test_no_process_is_ended_where_none_holds_the_lock(tmp_path: Path) -> None:

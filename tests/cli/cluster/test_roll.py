@@ -1,15 +1,18 @@
 """`barnabas cluster roll`: the order, the reasons to stop, and clients that notice nothing."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import barnabas
-from barnabas.cli.cluster.roll import Roll
+from barnabas.cli.cluster.roll import Roll, by_command
 from barnabas.cli.framework.output import CommandFailed
+from barnabas.client.admin.cluster import ClusterDescription
 from barnabas.connection.cluster import Broker
+from barnabas.errors import RequestTimedOut
 from barnabas.testing import Cluster
 from cli.cluster.three_brokers import bootstrap as bootstrap
 from cli.cluster.three_brokers import kafka as kafka
@@ -41,9 +44,10 @@ def test_the_controller_is_the_last_one(kafka: Cluster) -> None:
 
 
 def test_nothing_is_restarted_while_a_replica_is_not_in_sync(kafka: Cluster) -> None:
-    kafka.create_topic("t", assignments={0: [1, 2, 3]})
-    kafka.kill(3)
-    kafka.wait_for(lambda: kafka.in_sync_replicas("t") == {1, 2}, what="the ISR without the dead broker")
+    leader, follower = sorted({1, 2, 3} - {kafka.controller})
+    kafka.create_topic("t", assignments={0: [leader, follower]})
+    kafka.cut(leader, follower)
+    kafka.wait_for(lambda: kafka.in_sync_replicas("t") == {leader}, what="the ISR without the follower")
     order: list[int] = []
     with pytest.raises(CommandFailed) as stopped:
         Roll(kafka.admin, restarting(kafka, order), 0.5).run([1, 2])
@@ -51,6 +55,37 @@ def test_nothing_is_restarted_while_a_replica_is_not_in_sync(kafka: Cluster) -> 
         "before the next restart not all replicas of t-0 were in sync for 0.5 s; not restarted: 1,2"
     )
     assert not order
+
+
+def test_nothing_is_restarted_while_a_broker_without_replicas_is_down(kafka: Cluster, in_process: Run) -> None:
+    kafka.create_topic("t", assignments={0: [1, 2]})
+    kafka.kill(3)
+    kafka.wait_for(lambda: kafka.admin.describe_cluster(include_fenced=True).fenced == {3}, what="the fencing")
+    refused = in_process("cluster", "roll", "--restart-command", "exit 1", "--broker-timeout", "1")
+    assert refused.returncode == 1
+    assert "before the next restart broker 3 was not live for 1 s; not restarted: 1,2" in refused.stderr
+
+
+def test_a_broker_that_goes_between_two_answers_is_named(kafka: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = min({1, 2, 3} - {kafka.controller})
+
+    def describe(*, include_fenced: bool = False) -> ClusterDescription:
+        found = kafka.admin.describe_cluster()
+        live = {node_id: broker for node_id, broker in found.brokers.items() if include_fenced or node_id != gone}
+        return found._replace(brokers=live)
+
+    with barnabas.Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+        monkeypatch.setattr(admin, "describe_cluster", describe)
+        with pytest.raises(CommandFailed, match=rf"^broker {gone} was not live; not restarted: "):
+            Roll(admin, restarting(kafka, []), 5).run([1, 2, 3])
+
+
+def test_the_brokers_that_are_left_are_named_after_an_error_of_the_cluster(kafka: Cluster) -> None:
+    def refuse(_broker: Broker, _timeout_s: float) -> None:
+        raise RequestTimedOut("no answer")
+
+    with pytest.raises(CommandFailed, match="no answer; not restarted: "):
+        Roll(kafka.admin, refuse, 5).run([1, 2])
 
 
 def test_after_a_broker_that_does_not_come_back_the_others_are_left_alone(kafka: Cluster) -> None:
@@ -81,6 +116,35 @@ def test_a_command_that_fails_or_restarts_something_else_is_named(kafka: Cluster
     assert in_process("cluster", "roll", "--broker", "9", "--data-dir", "x").returncode == 1
     nobody = in_process("cluster", "roll", "--broker", "1", "--data-dir", str(kafka.data_dir / "none"))
     assert (nobody.returncode, "no broker 1 runs in a directory of it" in nobody.stderr) == (1, True)
+
+
+def test_what_a_command_leaves_running_is_not_waited_for(tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    os.mkfifo(left)
+    restart = by_command(f"cat {left} & echo done")
+    restart(Broker(1, "localhost", 9092, None), 60)
+    with open(left, "w"):
+        pass  # which opens, and ends, what was left running
+
+
+def test_all_processes_of_a_command_that_does_not_end_are_killed(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    os.mkfifo(told)
+    reader = os.open(told, os.O_RDONLY | os.O_NONBLOCK)
+    restart = by_command(f"exec 3> {told}; echo begun >&3; sleep 600 & wait")
+    with pytest.raises(CommandFailed, match=r"^the restart command of broker 1 has not ended within 3 s: exec 3"):
+        restart(Broker(1, "localhost", 9092, None), 3)
+    os.set_blocking(reader, True)
+    with open(reader) as lines:
+        assert lines.read() == "begun\n"  # to its end, as no process has it open
+
+
+def test_of_the_output_of_a_command_that_fails_the_end_is_told() -> None:
+    restart = by_command("seq 1000; echo no >&2; exit 4")
+    with pytest.raises(CommandFailed, match="exit code 4") as failed:
+        restart(Broker(1, "localhost", 9092, None), 60)
+    assert str(failed.value).endswith("\n999\n1000\nno")
+    assert len(str(failed.value)) < 700
 
 
 def test_partitions_without_replicas_to_spare_are_counted(kafka: Cluster, capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,7 +36,7 @@ def process_of(data_dir: str, node_id: int) -> int:
 
 
 def _lock_holder(directory: Path) -> int:
-    """Returns the id of the process that holds a data directory's lock; 0 for none."""
+    """Returns the id of the process that holds a data directory's lock; 0 for none on this machine."""
     try:
         with open(directory / ".lock", "r+b") as file:
             if sys.platform == "darwin":
@@ -49,4 +49,4 @@ def _lock_holder(directory: Path) -> int:
     except OSError as error:
         raise UsageError(f"{directory}/.lock: {error.strerror}") from None
     kind, pid = (found[3], found[2]) if sys.platform == "darwin" else (found[0], found[4])
-    return 0 if kind == fcntl.F_UNLCK else int(pid)
+    return 0 if kind == fcntl.F_UNLCK else max(0, int(pid))  # below 0: on another machine, or not known

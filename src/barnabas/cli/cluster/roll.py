@@ -1,12 +1,15 @@
 """`barnabas cluster roll`: restarts the brokers one after the other, while the others serve."""
 
 import contextlib
+import os
 import shlex
+import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Annotated, Final
+from typing import IO, Annotated, Final
 
 from barnabas import Admin
 from barnabas.cli.cluster.under_replicated import min_in_sync
@@ -19,7 +22,7 @@ from barnabas.cli.framework.resources import broker_ids, plural
 from barnabas.connection.cluster import Broker, TopicView
 from barnabas.errors import BarnabasError, UsageError
 
-__all__ = ["Roll", "register"]
+__all__ = ["Roll", "by_command", "register"]
 
 POLL_S: Final = 0.2
 NAMED_MAX: Final = 3
@@ -56,12 +59,13 @@ def roll(
 ) -> None:
     """Restart all brokers, one after the other, the controller last, without an interruption for clients.
 
-    A broker is restarted when all replicas of the cluster are in sync, and the next one when it is back and all are in
-    sync again. If it does not come back, the others are left alone. In the end the preferred leaders are elected.
+    A broker is restarted when all brokers are live and all replicas of the cluster are in sync, and the next one when
+    it is back and all are in sync again. If it does not come back, the others are left alone. In the end the preferred
+    leaders are elected.
     """
     if (restart_command is None) == (data_dir is None):
         raise UsageError("roll: give either --restart-command or --data-dir")
-    restart = _by_command(restart_command) if restart_command is not None else _by_signal(str(data_dir))
+    restart = by_command(restart_command) if restart_command is not None else _by_signal(str(data_dir))
     with cluster.admin() as admin:
         rolling = Roll(admin, restart, broker_timeout)
         restarted = rolling.run(broker_ids(admin, broker))
@@ -102,9 +106,12 @@ class Roll:
                 node_id = min(left, key=lambda each: (each == description.controller_id, each))
                 left.remove(node_id)
                 began = self._clock()
-                self._restart_one(description.brokers[node_id])
+                broker = description.brokers.get(node_id)
+                if broker is None:
+                    raise CommandFailed(f"broker {node_id} was not live")
+                self._restart_one(broker)
                 taken[node_id] = self._clock() - began
-            except (CommandFailed, UsageError) as error:
+            except BarnabasError as error:
                 rest = f"; not restarted: {ids_text(left)}" if left else ""
                 raise CommandFailed(f"{error}{rest}") from None
             notice(f"broker {node_id}: in sync again after {taken[node_id]:.1f} s; {plural(len(left), 'broker')} to go")
@@ -141,7 +148,7 @@ class Roll:
         """Returns why no broker can be restarted now, or an empty text."""
         try:
             if restarted is not None:
-                with _connection(restarted, POLL_S):
+                with _connection(restarted, CONNECT_TIMEOUT_S):
                     pass
             description = self._admin.describe_cluster(include_fenced=True)
             views = self._admin.list_topics(internal=True)
@@ -154,6 +161,8 @@ class Roll:
             return "it was not live"
         if description.controller_id not in live:
             return "there was no controller"
+        if description.fenced:
+            return f"broker {ids_text(sorted(description.fenced))} was not live"
         behind = [f"{view.name}-{p.partition}" for view in views for p in view.in_order() if is_under_replicated(p)]
         if not behind:
             return ""
@@ -190,24 +199,44 @@ def _connection(broker: Broker, timeout_s: float) -> Iterator[socket.socket]:
         yield connection
 
 
-def _by_command(template: str) -> Restart:
+def by_command(template: str) -> Restart:
+    """Returns a restart by a shell's command, with {id}, {host} and {port} replaced by the broker's."""
+
     def restart(broker: Broker, timeout_s: float) -> None:
         replaced = {"{id}": broker.node_id, "{host}": broker.host, "{port}": broker.port}
         command = template
         for name, value in replaced.items():
             command = command.replace(name, shlex.quote(str(value)))
         what = f"the restart command of broker {broker.node_id}"
-        try:
-            done = subprocess.run(
-                command, shell=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise CommandFailed(f"{what} has not ended within {timeout_s:g} s: {command}") from None
-        if done.returncode:
-            output = (done.stderr or done.stdout).decode(errors="replace").strip()[-OUTPUT_MAX:]
-            raise CommandFailed(f"{what} ended with exit code {done.returncode}: {command}: {output}")
+        # a file and no pipes: what the command leaves running keeps its output open, and may write to it later
+        with tempfile.TemporaryFile() as output:
+            try:
+                code = _run(command, timeout_s, output)
+            except subprocess.TimeoutExpired:
+                raise CommandFailed(f"{what} has not ended within {timeout_s:g} s: {command}") from None
+            if code:
+                raise CommandFailed(f"{what} ended with exit code {code}: {command}: {_end_of(output)}")
 
     return restart
+
+
+def _run(command: str, timeout_s: float, output: IO[bytes]) -> int:
+    """Returns the exit code of a shell's command. If it has not ended in time, all of its processes are killed. Raises
+    TimeoutExpired."""
+    with subprocess.Popen(
+        command, shell=True, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+    ) as process:
+        try:
+            return process.wait(timeout_s)
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+
+
+def _end_of(output: IO[bytes]) -> str:
+    output.seek(max(0, output.seek(0, os.SEEK_END) - OUTPUT_MAX))
+    return output.read(OUTPUT_MAX).decode(errors="replace").strip()
 
 
 def _by_signal(data_dir: str) -> Restart:
