@@ -13,6 +13,7 @@ import pytest
 from barnabas import Admin, NewTopic, Producer, TopicPartition
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import UsageError
+from broker.cluster.clusters import wait_for
 from cli.conftest import run_barnabas
 from zookeeper_server import ZooKeeperServer
 
@@ -68,7 +69,7 @@ def test_three_brokers_with_ids_from_zookeeper(serve: Serve, tmp_path: Path) -> 
         process, directory = by_id[victim]
         process.send_signal(signal.SIGKILL)
         producer.send("t", b"two").result(timeout=60)
-        assert admin.describe_cluster().controller_id != victim
+        wait_for(lambda: admin.describe_cluster().controller_id != victim, "another controller")
         assert ready(serve(directory))[0] == victim, "the id of before"
         assert admin.list_offsets({TopicPartition("t", 0): "latest"})[TopicPartition("t", 0)].offset == 2
 
