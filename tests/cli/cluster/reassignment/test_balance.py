@@ -1,7 +1,9 @@
 """`barnabas cluster balance` against three brokers."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
+import barnabas
 from barnabas.testing import Cluster
 from cli.cluster.reassignment.test_reassign import replicas, throttles
 from cli.cluster.three_brokers import bootstrap as bootstrap
@@ -45,6 +47,31 @@ def test_only_the_named_topics_move_and_the_others_count(kafka: Cluster, in_proc
     assert all((row["result"], row["error"]) == ("moved", None) for row in report["partitions"])
     assert replicas(kafka, "heavy") == [[1]] * 4
     assert sorted(each[0] for each in replicas(kafka, "light")) == [2, 2, 3, 3]
+
+
+def test_a_move_that_somebody_cancels_has_failed(kafka: Cluster, in_process: Run) -> None:
+    source, target = sorted({1, 2, 3} - {kafka.controller})
+    kafka.create_topic("t", assignments={number: [source] for number in range(3)})
+    kafka.cut(source, target)
+
+    def cancel() -> None:
+        with barnabas.Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+
+            def only_one_goes_on() -> bool:
+                found = admin.list_partition_reassignments()
+                return len(found) == 1 and all(target in each.adding_replicas for each in found.values())
+
+            kafka.wait_for(only_one_goes_on, what="the move that cannot end")
+            admin.alter_partition_reassignments(dict.fromkeys(admin.list_partition_reassignments()))
+
+    with ThreadPoolExecutor(1) as threads:
+        cancelled = threads.submit(cancel)
+        done = in_process("cluster", "balance", "--execute", "--json")
+        cancelled.result()
+    assert done.returncode == 1
+    results = {row["planned"][0]: row["result"] for row in json.loads(done.stdout)["partitions"]}
+    assert results == {kafka.controller: "moved", target: "failed"}
+    assert json.loads(done.stderr)["message"].endswith(f" was not moved to {target}: its replicas are {source}")
 
 
 def test_preferred_leaders_are_elected_where_nothing_moves(kafka: Cluster, in_process: Run) -> None:

@@ -1,7 +1,8 @@
 """The replicas of partitions as they are, and moves of them from the beginning to the end."""
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 from barnabas import Admin
 from barnabas.cli.cluster.reassignment.plan import Assignment
@@ -9,13 +10,17 @@ from barnabas.cli.cluster.reassignment.progress import wait_until_done
 from barnabas.cli.cluster.reassignment.throttle import remove_throttle, set_throttle
 from barnabas.cli.framework.app import Option
 from barnabas.cli.framework.outcomes import outcomes
-from barnabas.cli.framework.output import notice
+from barnabas.cli.framework.output import CommandFailed, notice
 from barnabas.cli.framework.replication import ids_text
 from barnabas.cli.framework.resources import broker_ids, plural
 from barnabas.connection.cluster import TopicView
 from barnabas.types import TopicPartition
 
 __all__ = ["Throttle", "assignment_of", "begin_moves", "live_racks", "remove_throttle_at_end"]
+
+SETTLED_S: Final = 5.0
+"""The time in which all brokers know of the end of a reassignment."""
+POLL_S: Final = 0.2
 
 Throttle = Annotated[
     int,
@@ -46,9 +51,30 @@ def begin_moves(admin: Admin, planned: Assignment, *, wait: bool, throttle: int)
     wanted: dict[tuple[str, int], Sequence[int] | None] = {tp: list(replicas) for tp, replicas in planned.items()}
     _, failed = outcomes(lambda: admin.alter_partition_reassignments(wanted))
     if wait:
-        wait_until_done(admin, [tp for tp in planned if tp not in failed])
+        begun = {tp: replicas for tp, replicas in planned.items() if tp not in failed}
+        wait_until_done(admin, begun)
+        failed |= _not_moved(admin, begun)
         remove_throttle_at_end(admin)
     return failed
+
+
+def _not_moved(admin: Admin, planned: Assignment) -> dict[TopicPartition, CommandFailed]:
+    """Returns an error for each partition whose reassignment is over and whose replicas are not those planned, as after
+    a cancellation."""
+    deadline = time.monotonic() + SETTLED_S
+    while True:
+        present = assignment_of(admin.list_topics(internal=True))
+        others = {tp: present.get(tp, ()) for tp in planned if list(present.get(tp, ())) != list(planned[tp])}
+        if not others or time.monotonic() >= deadline:
+            break
+        time.sleep(POLL_S)
+    return {
+        tp: CommandFailed(
+            f"{tp} was not moved to {ids_text(planned[tp])}: "
+            + (f"its replicas are {ids_text(found)}" if found else "it was deleted")
+        )
+        for tp, found in others.items()
+    }
 
 
 def remove_throttle_at_end(admin: Admin) -> None:
