@@ -109,7 +109,7 @@ class OutsideRequests:
             except NotController:
                 return  # the next one does it
         if failure and failure != self._failure:
-            self._log.warning("what other programs ask for is tried again soon: %s", failure)
+            self._log.warning("what other programs ask for is tried again soon: %.200s", failure)
         self._failure = failure
 
     def _refuse_unreadable(self, requests: Sequence[OutsideRequest]) -> None:
@@ -165,7 +165,7 @@ class OutsideRequests:
             self._waiting.discard(request.node)
         elif request.node not in self._waiting:
             self._waiting.add(request.node)
-            self._log.warning("%s waits for broker %s, which is not live: start it", request.node, fenced[0])
+            self._log.warning("%.200s waits for broker %s, which is not live: start it", request.node, fenced[0])
         return fenced is not None
 
     def _serve_deletions(self, requests: Sequence[OutsideRequest]) -> None:
@@ -202,7 +202,7 @@ class OutsideRequests:
             self._settle([(each, outcomes[each.topic, each.partition]) for each in refused], "")
             begun = [each for each in part if outcomes[each.topic, each.partition] is None]
             self._started.update({(each.topic, each.partition): each.replicas for each in begun})
-            self._say("%s: the reassignment has begun", begun)
+            self._say("%.200s: the reassignment has begun", begun)
         ended = [
             each for each in wanted if (each.topic, each.partition) in self._started and not self._is_in_progress(each)
         ]
@@ -233,11 +233,13 @@ class OutsideRequests:
         """Removes requests with these errors, or None for those that are carried out. The log says what is done."""
         if not outcomes:
             return
-        self._say(f"%s: {done}", [each for each, error in outcomes if error is None])
+        self._say(f"%.200s: {done}", [each for each, error in outcomes if error is None])
         refused = [(each, error) for each, error in outcomes if error is not None]
         for request, error in refused[:_LINES_MAX]:
             reason = error.message.removesuffix(".")
-            self._log.warning("%s is refused and removed: %s; write it again as it has to be", _label(request), reason)
+            self._log.warning(
+                "%.200s is refused and removed: %.200s; write it again as it has to be", _label(request), reason
+            )
         if len(refused) > _LINES_MAX:
             self._log.warning("%d more of these requests are refused and removed", len(refused) - _LINES_MAX)
         settled = [each for each, _ in outcomes]

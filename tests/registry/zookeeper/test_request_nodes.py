@@ -155,6 +155,23 @@ def test_a_topic_that_was_written_again_is_not_refused(one: tuple[TrackedRegistr
     ]
 
 
+def test_a_topic_that_is_written_while_it_is_refused_stays(
+    one: tuple[TrackedRegistry, int], tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry, epoch = one
+    tree.ask_for_new()
+    found = asked(registry)
+
+    def commit(operations: Sequence[Operation]) -> None:
+        tree.put("/brokers/topics/new", {"version": 2, "partitions": {"0": [1]}})
+        ZooKeeperSession.commit(registry._session, operations)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(registry._session, "commit", commit)
+        assert registry.settle_requests(found, controller_epoch=epoch)
+    assert asked(registry) == [RequestedTopic("/brokers/topics/new", "new", {0: (1,)}, {"retention.ms": "1"})]
+
+
 def test_a_topic_that_goes_and_comes_between_two_looks_is_found(one: tuple[TrackedRegistry, int], tree: Tree) -> None:
     registry, _ = one
     nodes = registry._requests
@@ -393,6 +410,15 @@ def test_other_settings_are_refused(one: tuple[TrackedRegistry, int], tree: Tree
     assert tree.names("/config/changes") == []
 
 
+def test_nothing_is_kept_of_notifications_that_are_withdrawn(one: tuple[TrackedRegistry, int], tree: Tree) -> None:
+    registry, _ = one
+    tree.notify({"version": 2, "entity_path": "topics/t"})
+    asked(registry)
+    tree.client.delete(tree.path("/config/changes/config_change_0000000000"))
+    asked(registry, 0)
+    assert registry._requests._versions == {}
+
+
 def test_many_notifications_follow_each_other(one: tuple[TrackedRegistry, int], tree: Tree) -> None:
     registry, epoch = one
     for _ in range(250):
@@ -421,6 +447,17 @@ def test_reassignments_leave_the_list_one_by_one(one: tuple[TrackedRegistry, int
     assert not tree.exists(node)
     tree.put(node, {"version": 1, "partitions": moves[:1]})
     assert asked(registry) == found[:1], "the node is still watched"
+
+
+def test_a_list_of_long_names_is_shortened(one: tuple[TrackedRegistry, int], tree: Tree) -> None:
+    registry, epoch = one
+    node = "/admin/preferred_replica_election"
+    partitions = [{"topic": "t", "partition": 0}, {"topic": "€" * 300_000, "partition": 0}]
+    tree.put(node, json.dumps({"version": 1, "partitions": partitions}, ensure_ascii=False).encode())
+    asked(registry, 2)
+    assert registry.settle_requests([RequestedElection(node, "t", 0)], controller_epoch=epoch)
+    assert tree.get(node)["partitions"] == partitions[1:]
+    assert until(registry, lambda found: len(found) == 1)
 
 
 def test_elections_are_asked_for(one: tuple[TrackedRegistry, int], tree: Tree) -> None:

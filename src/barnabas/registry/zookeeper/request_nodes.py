@@ -104,6 +104,7 @@ class RequestNodes:
         if "" in changed:
             self._topics.clear()
             self._pending.clear()
+            self._versions.clear()
             self._unread = dict.fromkeys((*_PARENTS, *_LISTS))
         else:
             self._unread.update(dict.fromkeys(sorted(changed)))
@@ -133,6 +134,11 @@ class RequestNodes:
         if version is not None:
             self._versions[node] = version
 
+    def _drop(self, prefix: str) -> None:
+        """Drops the requests of the nodes whose paths begin like this."""
+        for node in [node for node in self._pending if node.startswith(prefix)]:
+            self._put(node)
+
     def _names_below(self, parent: str) -> list[str]:
         (names,) = self._session.children([parent], watch=True)
         return sorted(names)
@@ -161,8 +167,7 @@ class RequestNodes:
 
     def _list_names(self, parent: str) -> None:
         """Lists the topics to delete, or the reports of brokers of Kafka, of which there are none here."""
-        for path in [path for path in self._pending if path.startswith(f"{parent}/")]:
-            del self._pending[path]
+        self._drop(f"{parent}/")
         for name in self._names_below(parent):
             path = f"{parent}/{name}"
             if parent == znodes.DELETE_TOPICS:
@@ -173,8 +178,7 @@ class RequestNodes:
     def _list_config_changes(self) -> None:
         """Reads the first notifications of changed settings, and the settings. The others follow when these are
         settled."""
-        for path in [path for path in self._pending if path.startswith("/config/")]:
-            del self._pending[path]
+        self._drop("/config/")
         names = self._names_below(znodes.CONFIG_CHANGES)
         notifications = [f"{znodes.CONFIG_CHANGES}/{name}" for name in names[:_AT_A_TIME]]
         entities: dict[tuple[str, int, str], list[str]] = {}
@@ -256,11 +260,11 @@ class RequestNodes:
         ]
 
     def _removals(self, paths: Iterable[str]) -> Iterable[Operation]:
-        there = [path for path, _ in self._unchanged(paths)]
+        there = {path: node.version for path, node in self._unchanged(paths)}
         names = [path.removeprefix(_TOPIC_NODES) for path in there if path.startswith(_TOPIC_NODES)]
-        settings = [path for path, _ in self._unchanged(map(znodes.topic_config_path, names))]
-        everything = self._session.all_below(list(dict.fromkeys([*there, *settings])))
-        return (Delete(path) for path in reversed(everything))
+        there.update((path, node.version) for path, node in self._unchanged(map(znodes.topic_config_path, names)))
+        everything = self._session.all_below(list(there))
+        return (Delete(path, there.get(path, -1)) for path in reversed(everything))
 
     def _restored(self, contents: dict[str, bytes]) -> Iterable[Operation]:
         return (Set(path, contents[path], node.version) for path, node in self._unchanged(contents))
@@ -295,7 +299,7 @@ def _content(node: str, image: MetadataImage) -> bytes | None:
 def _parse(data: bytes, build: Callable[[dict[str, Any]], T]) -> T:
     """Returns what `build` makes of the JSON object of a node. Raises _Unreadable."""
     try:
-        return build(json.loads(data))
+        return build(json.loads(data.decode()))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         what = f"{type(error).__name__}: {error}"[:_SHOWN]
         raise _Unreadable(f"{what} in {data[:_SHOWN]!r}{'...' if len(data) > _SHOWN else ''}") from None
@@ -368,7 +372,8 @@ def _nonempty(requests: Iterable[OutsideRequest]) -> list[OutsideRequest]:
 
 def _encode_partitions(requests: Iterable[OutsideRequest]) -> bytes:
     partitions = [{key: value for key, value in each._asdict().items() if key != "node"} for each in requests]
-    return znodes.encode({"version": 1, "partitions": partitions})
+    # as UTF-8 it is no longer than it was, and ZooKeeper takes it
+    return json.dumps({"version": 1, "partitions": partitions}, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def _text(value: object) -> str:

@@ -292,7 +292,7 @@ class ZooKeeperSession:
                 raise
             if path not in self._hidden and len(self._hidden) < _HIDDEN_MAX:
                 self._hidden.add(path)
-                _log.warning("%s is passed over: this broker may not read it; give it the permission", path)
+                _log.warning("%.200s is passed over: this broker may not read it; give it the permission", path)
             return None
 
     # -- writes -----------------------------------------------------------------------------------------------------
