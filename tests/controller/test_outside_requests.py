@@ -32,11 +32,15 @@ class AskedRegistry(EmbeddedRegistry):
     asked: list[OutsideRequest] = []
     is_down = False
     resigns = False
+    may_not_remove = ""
+    """A node that this broker may not write."""
 
     def outside_requests(self) -> Sequence[OutsideRequest]:
         return tuple(self.asked)
 
     def settle_requests(self, requests: Sequence[OutsideRequest], *, controller_epoch: int) -> bool:
+        if any(each.node == self.may_not_remove for each in requests):
+            raise RegistryUnavailable("no permission")
         self.asked = [each for each in self.asked if each not in requests]
         return True
 
@@ -366,6 +370,24 @@ def test_one_kind_does_not_hold_up_the_others(brokers: Brokers) -> None:
     brokers.registry.is_down = True
     wanted = asked_topic("b", (1,))
     assert brokers.ask(wanted, RequestedElection("/elect", "a", 0), UnreadableRequest("/x", "")) == [wanted]
+
+
+def test_a_node_that_cannot_be_removed_holds_up_no_other_kind(
+    brokers: Brokers, lines: pytest.LogCaptureFixture
+) -> None:
+    brokers.registry.may_not_remove = "/x"
+    stays = UnreadableRequest("/x", "no JSON")
+    assert brokers.ask(stays, asked_topic("b", (1,))) == [stays]
+    assert brokers.replicas("b") == [(1,)]
+    assert "what other programs ask for is tried again soon: no permission" in lines.messages
+    assert brokers.look() == [stays]
+
+
+def test_log_lines_are_short(brokers: Brokers, lines: pytest.LogCaptureFixture) -> None:
+    lines.clear()
+    brokers.ask(UnreadableRequest("/x" * 5000, "y" * 5000), RequestedElection("/elect", "a" * 5000, 0))
+    assert len(lines.messages) == 2
+    assert all(len(line) < 500 for line in lines.messages)
 
 
 def test_who_loses_the_role_leaves_the_rest_to_the_next(brokers: Brokers, lines: pytest.LogCaptureFixture) -> None:

@@ -31,7 +31,7 @@ from barnabas.registry.outside_requests import (
     RequestedTopic,
     UnreadableRequest,
 )
-from barnabas.registry.registry import Registry
+from barnabas.registry.registry import Registry, RegistryUnavailable
 from barnabas.types import BrokerId
 
 __all__ = ["OutsideRequests"]
@@ -84,8 +84,8 @@ class OutsideRequests:
         self._failure = ""
 
     def serve(self, controller_epoch: int) -> None:
-        """Carries out what is asked for, in this epoch of the controller. What fails is tried again with the next call.
-        May raise RegistryUnavailable."""
+        """Carries out what is asked for, in this epoch of the controller. What fails is tried again with the next call,
+        and holds up no other kind. Raises RegistryUnavailable if it is unknown what is asked for."""
         requests = self._registry.outside_requests()
         if not requests or controller_epoch != self._epoch:
             self._epoch = controller_epoch
@@ -104,7 +104,7 @@ class OutsideRequests:
         ):
             try:
                 serve(requests)
-            except RequestTimedOut as error:
+            except (RequestTimedOut, RegistryUnavailable) as error:
                 failure = str(error)
             except NotController:
                 return  # the next one does it

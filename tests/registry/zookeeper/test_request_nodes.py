@@ -410,6 +410,20 @@ def test_other_settings_are_refused(one: tuple[TrackedRegistry, int], tree: Tree
     assert tree.names("/config/changes") == []
 
 
+def test_a_topic_that_waits_gets_the_settings_that_it_is_given_meanwhile(
+    one: tuple[TrackedRegistry, int], tree: Tree
+) -> None:
+    registry, epoch = one
+    tree.ask_for_new()
+    asked(registry)
+    tree.put("/config/topics/new", {"version": 1, "config": {"retention.ms": "2"}})
+    tree.notify({"version": 2, "entity_path": "topics/new"})
+    refused = [each for each in asked(registry, 2) if isinstance(each, RequestedConfig)]
+    assert registry.settle_requests(refused, controller_epoch=epoch)
+    assert tree.get("/config/topics/new")["config"] == {"retention.ms": "2"}
+    assert until(registry, lambda found: list(found) == [CREATED._replace(config={"retention.ms": "2"})])
+
+
 def test_nothing_is_kept_of_notifications_that_are_withdrawn(one: tuple[TrackedRegistry, int], tree: Tree) -> None:
     registry, _ = one
     tree.notify({"version": 2, "entity_path": "topics/t"})

@@ -236,6 +236,8 @@ class RequestNodes:
             content = _content(node, image)
             if content is not None:
                 restored[node] = content
+            elif (waiting := self._waiting_topic(node)) is not None:
+                self.changed(waiting)  # it is asked for with these settings from now on
             else:
                 removed.append(node)
         try:
@@ -249,6 +251,12 @@ class RequestNodes:
             self._put(node)
         for node, settled in lists.items():
             self._put(node, *(request for request in self._pending.get(node, ()) if request not in settled))
+
+    def _waiting_topic(self, node: str) -> str | None:
+        """Returns the node of a topic that is asked for, if this is that of its settings."""
+        parent, _, name = node.rpartition("/")
+        topic = znodes.topic_path(name)
+        return topic if parent == znodes.TOPIC_CONFIGS and topic in self._pending else None
 
     def _unchanged(self, paths: Iterable[str]) -> list[tuple[str, Node]]:
         """Returns those of the nodes that are as they were read."""
