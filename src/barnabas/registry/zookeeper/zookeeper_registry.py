@@ -240,9 +240,9 @@ class ZooKeeperRegistry(Registry):
             else:
                 markers[name] = marker
         self._read_topics(delta, markers)
-        for name, data in self._named(touched.topic_configs, znodes.topic_config_path, skips_hidden=True):
+        for name, data in self._named(touched.topic_configs, znodes.topic_config_path):
             is_there = data is not None and delta.topic(name) is not None
-            former = self._image.topic_config(name)
+            former = self._image.topic_config(name) or _KEEP_ALL
             delta.set_topic_config(name, _config(znodes.topic_config_path(name), data if is_there else None, former))
         for name, data in self._named(touched.broker_configs, znodes.broker_config_path, skips_hidden=True):
             former = self._image.broker_config(name)
@@ -678,13 +678,17 @@ class ZooKeeperRegistry(Registry):
         self._session.close()
 
 
+_KEEP_ALL: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+"""The settings of a topic of whose own ones nothing is known: none of its records is deleted."""
+
+
 def _config(path: str, data: bytes | None, former: Mapping[str, str]) -> Mapping[str, str]:
     """Returns the settings in a node; the former ones, if these cannot be read. Tools write there, and no broker could
     start otherwise, nor another controller be elected."""
     try:
         return znodes.parse_config(path, data) if data else {}
     except RegistryUnavailable as error:
-        _log.warning("%s; until then there are %s", error, "the settings of before" if former else "no settings")
+        _log.warning("%s; until then these hold: %.200s", error, dict(former))
         return former
 
 
