@@ -67,8 +67,9 @@ class Invariants:
         """The bytes of each batch, by partition, leader epoch and offset."""
         self.committed: dict[TopicPartition, dict[int, Batch]] = {}
         """The batches that have been below a high watermark, by their first offset."""
-        self._lost: set[tuple[TopicPartition, int]] = set()
-        """The replicas that have lost their data, while their leader may not know that yet."""
+        self._lost: set[tuple[TopicPartition, int, int]] = set()
+        """The replicas that have lost their data, each with a broker that may not know that yet: one that stands still
+        may believe that it leads, and learns of it long after the others."""
         self._seen: dict[tuple[int, TopicPartition], tuple[object, ...]] = {}
         self.image: MetadataImage = EMPTY_IMAGE
         """The newest metadata that a broker has."""
@@ -77,7 +78,10 @@ class Invariants:
             machine.on_loss = self._note_loss
 
     def _note_loss(self, node_id: int) -> None:
-        self._lost.update(key for key in self._copies if key[1] == node_id)
+        for tp, member in list(self._copies):
+            if member == node_id:
+                self._lost.update((tp, node_id, other) for other in NODE_IDS)
+                self._copies[tp, member] = _Copy()  # until the broker has started, nobody knows what is left
 
     # --- after each step --------------------------------------------------------------------------------------------
 
@@ -173,8 +177,8 @@ class Invariants:
             copy = self._copies.get((tp, member))
             end = 0 if copy is None else copy.end
             if not self._cluster.machines[member].has_lost_records and (member not in members or end >= high_watermark):
-                self._lost.discard((tp, member))
-            if member in members and end < high_watermark and (tp, member) not in self._lost:
+                self._lost.discard((tp, member, node_id))
+            if member in members and end < high_watermark and (tp, member, node_id) not in self._lost:
                 raise SimulationError(
                     f"{tp}: the high watermark of broker {node_id} is {high_watermark}, "
                     f"broker {member} of the ISR has the records below {end}"
