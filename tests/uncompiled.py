@@ -6,9 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import barnabas
+from barnabas.records.compiled.record_walk import is_compiled
 
 HERE = Path(__file__).parent
+needs_compiled = pytest.mark.skipif(not is_compiled(), reason="all tests run on plain Python here")
 
 
 def run_uncompiled(tmp_path: Path, *arguments: str, timeout: float = 300) -> None:

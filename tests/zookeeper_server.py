@@ -8,10 +8,10 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -26,6 +26,18 @@ VOTE_OFTEN = ("-Dzookeeper.fastleader.maxNotificationInterval=400",)
 JARS = ("zookeeper-*.jar", "netty-*.jar", "slf4j-api-*.jar", "metrics-core-*.jar", "snappy-java-*.jar")
 _FIRST_PORT = 23400 + 50 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _PORTS = iter(range(_FIRST_PORT, _FIRST_PORT + 50))
+
+
+@contextmanager
+def another_program(connect: str) -> Iterator[Any]:
+    """Yields a client of kazoo, as another program has it, for what is below this path."""
+    from kazoo.client import KazooClient
+
+    client = KazooClient(connect)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
 
 
 def _java() -> str | None:

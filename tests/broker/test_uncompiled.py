@@ -2,10 +2,7 @@
 
 from pathlib import Path
 
-import pytest
-
-from barnabas.records.compiled.record_walk import is_compiled
-from uncompiled import run_uncompiled
+from uncompiled import needs_compiled, run_uncompiled
 
 FOLDERS = ("broker", "client", "connection", "log", "network", "records")
 WHOLE = (
@@ -14,11 +11,11 @@ WHOLE = (
 )
 
 
-@pytest.mark.skipif(not is_compiled(), reason="all tests run on plain Python here")
+@needs_compiled
 def test_what_looks_behind_compiled_modules(tmp_path: Path) -> None:
     run_uncompiled(tmp_path, "-m", "source", *FOLDERS)
 
 
-@pytest.mark.skipif(not is_compiled(), reason="all tests run on plain Python here")
+@needs_compiled
 def test_the_broker_without_its_compiled_modules(tmp_path: Path) -> None:
     run_uncompiled(tmp_path, *WHOLE)

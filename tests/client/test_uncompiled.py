@@ -2,10 +2,7 @@
 
 from pathlib import Path
 
-import pytest
-
-from barnabas.records.compiled.record_walk import is_compiled
-from uncompiled import run_uncompiled
+from uncompiled import needs_compiled, run_uncompiled
 
 FILES = (
     *(f"connection/test_{name}.py" for name in ("network_client", "metadata", "metadata_updater", "coordinators")),
@@ -17,6 +14,6 @@ FILES = (
 )
 
 
-@pytest.mark.skipif(not is_compiled(), reason="all tests run on plain Python here")
+@needs_compiled
 def test_the_clients_without_their_compiled_modules(tmp_path: Path) -> None:
     run_uncompiled(tmp_path, *FILES)

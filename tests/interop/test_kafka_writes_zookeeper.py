@@ -12,7 +12,7 @@ import pytest
 import barnabas
 from barnabas.errors import MessageTooLarge
 from barnabas.testing import Cluster
-from zookeeper_server import ZooKeeperServer
+from zookeeper_server import ZooKeeperServer, another_program
 
 from .harness.old_tools import needs_old_tools, run_tool
 
@@ -36,11 +36,8 @@ def cluster(connect: str) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def tree(connect: str, cluster: Cluster) -> Iterator[KazooClient]:
-    client = KazooClient(connect)
-    client.start()
-    yield client
-    client.stop()
-    client.close()
+    with another_program(connect) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")

@@ -528,10 +528,8 @@ class Controller:
             try:
                 is_written = self._persist(changes, cause)
             except RegistryUnavailable as error:
-                self._log.log(
-                    logging.DEBUG if self._is_unwritten else logging.ERROR,
-                    *("a change may or may not have been made: %s", error),
-                )
+                level = logging.DEBUG if self._is_unwritten else logging.ERROR
+                self._log.log(level, "a change may or may not have been made: %s", error)
                 self._is_unwritten = True
                 raise RequestTimedOut(str(error)) from None
             self._is_unwritten = False

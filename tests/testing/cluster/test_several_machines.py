@@ -7,7 +7,7 @@ import pytest
 import barnabas
 from barnabas.errors import UsageError
 from barnabas.testing import Cluster
-from zookeeper_server import ZooKeeperServer
+from zookeeper_server import ZooKeeperServer, another_program
 
 pytest.importorskip("kazoo", reason="the registry over ZooKeeper needs kazoo")
 
@@ -37,11 +37,8 @@ def cluster(shared_cluster: Cluster) -> Cluster:
 @pytest.fixture
 def tree(connect: str) -> Iterator[KazooClient]:
     """Another program that reads below the cluster's path."""
-    client = KazooClient(connect)
-    client.start()
-    yield client
-    client.stop()
-    client.close()
+    with another_program(connect) as client:
+        yield client
 
 
 def write(cluster: Cluster, value: bytes) -> None:

@@ -9,7 +9,7 @@ import pytest
 import barnabas
 from barnabas.errors import BarnabasError, RequestTimedOut, TopicAlreadyExists
 from barnabas.testing import Cluster
-from zookeeper_server import ZooKeeperServer, running_server
+from zookeeper_server import ZooKeeperServer, another_program, running_server
 
 pytest.importorskip("kazoo", reason="the registry over ZooKeeper needs kazoo")
 
@@ -37,11 +37,8 @@ def cluster(zookeeper_cluster: Cluster) -> Cluster:
 @pytest.fixture
 def tree(cluster: Cluster, server: ZooKeeperServer) -> Iterator[KazooClient]:
     """Another program that writes below the cluster's path."""
-    client = KazooClient(f"{server.address}/test-0")
-    client.start()
-    yield client
-    client.stop()
-    client.close()
+    with another_program(f"{server.address}/test-0") as client:
+        yield client
 
 
 def write(cluster: Cluster, *values: bytes) -> None:

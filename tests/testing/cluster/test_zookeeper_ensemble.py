@@ -9,7 +9,7 @@ import pytest
 import barnabas
 from barnabas.errors import RequestTimedOut, TopicAlreadyExists
 from barnabas.testing import Cluster
-from zookeeper_server import ZooKeeperEnsemble, end_session, running_ensemble
+from zookeeper_server import ZooKeeperEnsemble, another_program, end_session, running_ensemble
 
 pytest.importorskip("kazoo", reason="the registry over ZooKeeper needs kazoo")
 
@@ -49,11 +49,8 @@ def cluster(ensemble: ZooKeeperEnsemble, shared_cluster: Cluster) -> Cluster:
 @pytest.fixture
 def tree(ensemble: ZooKeeperEnsemble, connect: str) -> Iterator[KazooClient]:
     """Another program that reads below the cluster's path."""
-    client = KazooClient(connect)
-    client.start()
-    yield client
-    client.stop()
-    client.close()
+    with another_program(connect) as client:
+        yield client
 
 
 class Writing:

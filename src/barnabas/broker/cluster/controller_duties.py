@@ -181,9 +181,8 @@ class ControllerDuties:
             await self._broker.controller.call(action, until_known=False)
             return True
         except KafkaError as error:
-            self._broker.failures.warn(
-                "the registry", f"the registry: {error}"
-            )  # the next heartbeat or check tries again
+            # the next heartbeat or check tries again
+            self._broker.failures.warn("the registry", f"the registry: {error}")
             return False
 
     async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:

@@ -87,9 +87,11 @@ class InterBrokerListener:
     def _on_closed(self, connection: Connection, reason: str) -> None:
         session = session_of(connection)
         identity = None if session is None else session.identity
-        if reason != SHUTDOWN and identity is not None and _is_ready(connection):
-            self._on_peer_lost(identity.node_id)
-        if _is_ready(connection) or reason in (CLIENT_CLOSED, SHUTDOWN):
+        if _is_ready(connection):
+            if identity is not None and reason != SHUTDOWN:
+                self._on_peer_lost(identity.node_id)
+            return
+        if reason in (CLIENT_CLOSED, SHUTDOWN):
             return
         self._broker.failures.warn(
             "connections to the listener for brokers" if identity is None else f"connections of broker {identity[1]}",

@@ -18,14 +18,13 @@ from barnabas.cli.framework.options import CONNECT_TIMEOUT_S, DEFAULT_CLUSTER, C
 from barnabas.cli.framework.outcomes import outcomes
 from barnabas.cli.framework.output import CommandFailed, notice, show
 from barnabas.cli.framework.replication import ids_text, is_under_replicated
-from barnabas.cli.framework.resources import broker_ids, plural
+from barnabas.cli.framework.resources import broker_ids, plural, some
 from barnabas.connection.cluster import Broker, TopicView
 from barnabas.errors import BarnabasError, UsageError
 
 __all__ = ["Roll", "by_command", "register"]
 
 POLL_S: Final = 0.2
-NAMED_MAX: Final = 3
 OUTPUT_MAX: Final = 500
 
 Restart = Callable[[Broker, float], None]
@@ -164,10 +163,7 @@ class Roll:
         if description.fenced:
             return f"broker {ids_text(sorted(description.fenced))} was not live"
         behind = [f"{view.name}-{p.partition}" for view in views for p in view.in_order() if is_under_replicated(p)]
-        if not behind:
-            return ""
-        more = f" and {len(behind) - NAMED_MAX} more" if len(behind) > NAMED_MAX else ""
-        return f"not all replicas of {', '.join(behind[:NAMED_MAX])}{more} were in sync"
+        return f"not all replicas of {some(behind)} were in sync" if behind else ""
 
     def _warn(self, node_ids: Collection[int]) -> None:
         """Tells which partitions are interrupted by the restart of one of their brokers."""

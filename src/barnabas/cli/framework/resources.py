@@ -117,6 +117,12 @@ def watermarks(
     return {tp: (low[tp].offset, high[tp].offset) for tp in wanted}
 
 
+def some(names: Sequence[object], most: int = 3) -> str:
+    """`t-0, t-1, t-2 and 5 more`."""
+    more = len(names) - most
+    return ", ".join(map(str, names[:most])) + (f" and {more} more" if more > 0 else "")
+
+
 def plural(count: int, what: str) -> str:
     """`1 topic`, `3 topics`, `no topics`."""
     return f"{count or 'no'} {what}{'s' if count != 1 else ''}"

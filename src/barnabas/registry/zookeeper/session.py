@@ -340,9 +340,12 @@ class ZooKeeperSession:
     def delete_below(self, path: str, condition: Check) -> None:
         """Deletes a node with everything below it, not at once. Raises Conflict if others write there meanwhile, or the
         condition does not hold any longer."""
-        found = self.all_below([path])
-        for end in range(len(found), 0, -_AT_A_TIME):
-            self.commit([condition, *(Delete(each) for each in reversed(found[max(end - _AT_A_TIME, 0) : end]))])
+        self.delete(self.all_below([path]), condition)
+
+    def delete(self, paths: Sequence[str], condition: Check) -> None:
+        """Deletes nodes, each of which stands after its parent. Raises Conflict as `delete_below` does."""
+        for end in range(len(paths), 0, -_AT_A_TIME):
+            self.commit([condition, *(Delete(each) for each in reversed(paths[max(end - _AT_A_TIME, 0) : end]))])
 
     def next_number(self, path: str) -> int:
         """Writes a node, and returns how often that has been done: a number that nobody else gets."""

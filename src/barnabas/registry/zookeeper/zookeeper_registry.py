@@ -55,6 +55,8 @@ _HISTORY_KEPT: Final = 1000
 _NO_BROKER: Final = BrokerId(-1)
 
 _log = logging.getLogger("barnabas.registry")
+_KEEP_ALL: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+"""The settings of a topic of whose own ones nothing is known: none of its records is deleted."""
 
 
 class _Plan(NamedTuple):
@@ -581,8 +583,7 @@ class ZooKeeperRegistry(Registry):
             topics = topic_operations(self._image, change.image, touched, there.__contains__)
             for path in topics.left_over:
                 self._session.delete_below(path, is_mine)
-            for path in reversed(self._session.all_below(topics.answered)[len(topics.answered) :]):
-                self._session.delete_below(path, is_mine)
+            self._session.delete(self._session.all_below(topics.answered)[len(topics.answered) :], is_mine)
             decisive = [*self._registrations(change), *topics.decisive, *self._leader_rows(leader_changes)]
             if len(batches(topics.prepared + decisive + topics.descriptive)) == 1:
                 decisive = topics.prepared + decisive + topics.descriptive
@@ -676,10 +677,6 @@ class ZooKeeperRegistry(Registry):
     def abandon(self) -> None:
         self._watchers.clear()
         self._session.close()
-
-
-_KEEP_ALL: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-"""The settings of a topic of whose own ones nothing is known: none of its records is deleted."""
 
 
 def _config(path: str, data: bytes | None, former: Mapping[str, str]) -> Mapping[str, str]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from barnabas.cli.cluster.health.state import ClusterState
 from barnabas.cli.framework.output import size_text
 from barnabas.cli.framework.replication import ids_text
-from barnabas.cli.framework.resources import plural
+from barnabas.cli.framework.resources import plural, some
 from barnabas.client.diagnosis.checks import FAILED, OK, SKEW_MAX_MS, WARNING, Check
 from barnabas.types import TopicPartition
 
@@ -130,7 +130,7 @@ def _partitions(state: ClusterState) -> Iterator[Check]:
             f"start broker {' or '.join(map(str, eligible))}; if it is gone for good, an unclean election gives up"
             f" what only it had: `barnabas elect-leaders {row['topic']}:{row['partition']} --unclean`"
         )
-        yield Check("offline", _name(row), FAILED, "has no leader: it serves nothing", hint)
+        yield Check("offline", str(_partition_of(row)), FAILED, "has no leader: it serves nothing", hint)
     if len(offline) > NAMED_MAX:
         hint = "`barnabas cluster under-replicated` lists them"
         yield Check("offline", f"{len(offline) - NAMED_MAX} more", FAILED, "have no leader", hint)
@@ -178,7 +178,7 @@ def _missing_replicas(state: ClusterState) -> Iterator[Check]:
 def _reason(state: ClusterState, row: Mapping[str, Any], node_id: int) -> str:
     if node_id not in state.live:
         return "dead"
-    tp = TopicPartition(row["topic"], row["partition"])
+    tp = _partition_of(row)
     directories = state.directories.get(node_id, [])
     here = any(replica[:2] == tp for directory in directories for replica in directory.replicas)
     if node_id in row["offline_replicas"] or (not here and any(directory.error_code for directory in directories)):
@@ -205,7 +205,7 @@ def _bytes_behind(state: ClusterState, row: Mapping[str, Any], node_id: int) -> 
 
 
 def _size(state: ClusterState, row: Mapping[str, Any], node_id: int) -> int:
-    tp = (row["topic"], row["partition"])
+    tp = _partition_of(row)
     replicas = (r for directory in state.directories.get(node_id, ()) for r in directory.replicas if not r.is_future)
     return sum(replica.size_bytes for replica in replicas if replica[:2] == tp)
 
@@ -216,7 +216,7 @@ def _leaders(state: ClusterState) -> Iterator[Check]:
     ]
     moved = [tp for tp, p in partitions if p.leader >= 0 and p.leader != p.replicas[0] in p.in_sync_replicas]
     if moved:
-        detail = f"{_some(moved)} not led by {'its' if len(moved) == 1 else 'their'} preferred leader"
+        detail = f"{some(moved, NAMED_MAX)} not led by {'its' if len(moved) == 1 else 'their'} preferred leader"
         hint = "the load is uneven: `barnabas elect-leaders --all-topics`"
         yield Check("leaders", plural(len(moved), "partition"), WARNING, detail, hint)
     having = {node_id for _, p in partitions for node_id in p.replicas}
@@ -257,16 +257,9 @@ def _internal_topics(state: ClusterState) -> Iterator[Check]:
             yield Check("coordinators", view.name, OK, detail)
 
 
-def _name(row: Mapping[str, Any]) -> str:
-    return f"{row['topic']}-{row['partition']}"
+def _partition_of(row: Mapping[str, Any]) -> TopicPartition:
+    return TopicPartition(row["topic"], row["partition"])
 
 
 def _names(rows: Sequence[Mapping[str, Any]]) -> str:
-    return _some([TopicPartition(row["topic"], row["partition"]) for row in rows])
-
-
-def _some(partitions: Sequence[TopicPartition]) -> str:
-    """`t-0, t-1, t-2 and 5 more`."""
-    named = ", ".join(map(str, partitions[:NAMED_MAX]))
-    more = len(partitions) - NAMED_MAX
-    return f"{named} and {more} more" if more > 0 else named
+    return some(list(map(_partition_of, rows)), NAMED_MAX)

@@ -140,9 +140,9 @@ def _plan_text(report: dict[str, Any]) -> str:
         )
         for row in report["brokers"]
     ]
-    lines = [table(("broker", "rack", "replicas", "leaders", "bytes"), brokers)]
+    brokers_text = table(("broker", "rack", "replicas", "leaders", "bytes"), brokers)
     if not moves:
-        return "\n".join([f"balanced: nothing to move\n\n{lines[0]}"])
+        return f"balanced: nothing to move\n\n{brokers_text}"
     to_copy = size_text(report["bytes_to_copy"])
     head = f"PLAN, nothing is moved yet; with --execute {plural(len(moves), 'partition')} will be, {to_copy} to copy:"
-    return "\n".join([head, table(("topic", "partition", "replicas", "planned", "to copy"), moves), "", *lines])
+    return "\n".join([head, table(("topic", "partition", "replicas", "planned", "to copy"), moves), "", brokers_text])
