@@ -2,6 +2,9 @@
 
 import json
 
+import pytest
+
+from barnabas.client.diagnosis import liveness
 from cli.conftest import Run
 
 
@@ -19,3 +22,22 @@ def test_the_cluster_and_its_brokers(in_process: Run, bootstrap: str, topic: str
     assert row["leaders"] == row["replicas"] >= 2
     assert row["size_bytes"] > 0
     assert bootstrap in in_process("broker", "list").stdout
+
+
+def test_one_broker_is_asked_whether_it_serves(
+    in_process: Run, bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node_id = json.loads(in_process("cluster", "--json").stdout)["controller"]
+    done = in_process("brokers", "check")
+    assert (done.returncode, done.stdout) == (0, f"broker {node_id} at {bootstrap} is live\n")
+    assert json.loads(in_process("brokers", "check", "--json").stdout) == {"node_id": node_id, "address": bootstrap}
+    done = in_process("brokers", "check", "--bootstrap", "127.0.0.1:1")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "127.0.0.1:1: tcp: connection refused" in done.stderr
+    done = in_process("brokers", "check", "--bootstrap", f"{bootstrap},127.0.0.1:1")
+    assert done.returncode == 2
+    assert "one broker is asked, so give one" in done.stderr
+    monkeypatch.setattr(liveness, "find_live_broker", lambda *arguments: None)
+    done = in_process("brokers", "check")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"the broker at {bootstrap} answers, but is fenced" in done.stderr

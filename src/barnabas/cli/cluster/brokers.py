@@ -1,13 +1,16 @@
-"""`barnabas brokers`: the brokers, and what each of them has."""
+"""`barnabas brokers`: the brokers, what each of them has, and whether one of them serves."""
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Annotated
 
-from barnabas.cli.framework.app import App
-from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
-from barnabas.cli.framework.output import show, size_text, table
+from barnabas.cli.framework.app import App, Option
+from barnabas.cli.framework.options import DEFAULT_CLUSTER, Bootstrap, Client, Cluster, Json, Profile
+from barnabas.cli.framework.output import CommandFailed, show, size_text, table
 from barnabas.client.admin.log_dirs import LogDir
 from barnabas.client.errors import ItemsFailed
+from barnabas.connection.broker.addresses import parse_bootstrap
+from barnabas.errors import UsageError
 
 app = App("List the brokers.", default="list")
 
@@ -51,3 +54,28 @@ def _size(directories: list[LogDir] | None) -> int | None:
     if directories is None:
         return None
     return sum(replica.size_bytes for directory in directories for replica in directory.replicas)
+
+
+@app.command("check", example="barnabas brokers check --bootstrap 127.0.0.1:9092")
+def check_broker(
+    bootstrap: Bootstrap = None,
+    timeout: Annotated[float, Option(metavar="SECONDS", minimum=0.1, help="For each of two answers.")] = 5.0,
+    client: Client = None,
+    profile: Profile = None,
+    json: Json = False,
+) -> None:
+    """Ask the broker at one address whether it serves; exit code 1 unless it answers and is live, that is, not fenced.
+
+    Nobody else is asked, neither other brokers nor ZooKeeper: this is for the probes of what runs a broker.
+    """
+    from barnabas.client.diagnosis.liveness import find_live_broker
+
+    cluster = Cluster(bootstrap, timeout, client, profile)
+    address = cluster.address()
+    (host, port), *others = parse_bootstrap(address)
+    if others:
+        raise UsageError(f"brokers check: {address} are several addresses; one broker is asked, so give one")
+    node_id = find_live_broker(host, port, cluster.settings(), timeout)
+    if node_id is None:
+        raise CommandFailed(f"the broker at {address} answers, but is fenced: the controller does not count on it")
+    show({"node_id": node_id, "address": address}, json, lambda: f"broker {node_id} at {address} is live")

@@ -30,7 +30,18 @@ from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRespons
 from barnabas.protocol.schema import Request
 from barnabas.records.compiled.installation import HOW_TO_COMPILE, describe_installation, is_compiled
 
-__all__ = ["FAILED", "OK", "SKEW_MAX_MS", "WARNING", "Check", "diagnose", "hasty_settings", "probe_for", "tls_name"]
+__all__ = [
+    "BROKER_RESOURCE",
+    "FAILED",
+    "OK",
+    "SKEW_MAX_MS",
+    "WARNING",
+    "Check",
+    "diagnose",
+    "hasty_settings",
+    "probe_for",
+    "tls_name",
+]
 
 NEEDED: Final = (
     ApiKey.METADATA,
