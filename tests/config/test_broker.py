@@ -121,6 +121,7 @@ BROKERS_APART = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL
         ),
         ({"inter.broker.listener.name": "INTERNAL"} | BROKERS_APART, ["PLAINTEXT"], "INTERNAL://127.0.0.1:0"),
         ({"inter.broker.listener.name": "replication"}, ["PLAINTEXT"], "REPLICATION://127.0.0.1:0"),
+        ({"listeners": "PLAINTEXT://:9092", "zookeeper.connect": "zk:2181"}, ["PLAINTEXT"], "INTERNAL://:0"),
     ],
 )
 def test_the_listener_for_brokers(settings: dict[str, str], clients: list[str], brokers: str) -> None:
@@ -142,6 +143,10 @@ def test_brokers_are_told_another_address_than_clients() -> None:
     config = BrokerConfig(settings | {"advertised.listeners": "PLAINTEXT://a:9092,INTERNAL://b:9094"})
     assert [str(endpoint) for endpoint in config.advertised_endpoints] == ["PLAINTEXT://a:9092"]
     assert str(config.advertised_inter_broker_endpoint) == "INTERNAL://b:9094"
+    settings["zookeeper.connect"] = "zk:2181"  # then they are told the machine's name
+    assert str(BrokerConfig(settings).inter_broker_endpoint) == "INTERNAL://:9094"
+    with pytest.raises(UsageError, match=r"other brokers cannot connect to INTERNAL://:9094"):
+        BrokerConfig(settings | {"advertised.listeners": "PLAINTEXT://a:9092,INTERNAL://:9094"})
 
 
 def test_dynamic_settings_win_this_brokers_before_all_brokers() -> None:

@@ -26,6 +26,7 @@ from barnabas.broker.connections.advertised_addresses import (
     NamedBroker,
     advertised_names,
     problem_with,
+    with_host_name,
 )
 from barnabas.broker.connections.connection_limits import ConnectionLimitsUpdater
 from barnabas.broker.controller_thread import ControllerThread
@@ -594,7 +595,9 @@ class Broker:
     # --- addresses --------------------------------------------------------------------------------------------------
 
     def _advertised_endpoints(self) -> tuple[Endpoint, ...]:
-        return self.config.advertised_endpoints or self.endpoints
+        if self.config.advertised_endpoints or self.config.zookeeper_connect is None:
+            return self.config.advertised_endpoints or self.endpoints
+        return tuple(map(with_host_name, self.endpoints))
 
     def advertised_brokers(self, connection: RequestConnection, *, include_fenced: bool = False) -> list[NamedBroker]:
         """Returns (node id, host, port, rack) of the live brokers for a client of this connection."""

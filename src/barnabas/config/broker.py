@@ -223,7 +223,7 @@ class BrokerConfig:
         attributes["endpoints"] = parse_endpoints("listeners", self.listeners, protocols, skipped)
         attributes["inter_broker_endpoint"] = entry_for_brokers(
             "listeners", inter_broker_name, self.listeners, protocols
-        ) or endpoint_beside(inter_broker_name, self.endpoints)
+        ) or endpoint_beside(inter_broker_name, self.endpoints, one_machine=self.zookeeper_connect is None)
         advertised = self.advertised_listeners
         attributes["advertised_inter_broker_endpoint"] = entry_for_brokers(
             "advertised.listeners", inter_broker_name, advertised or (), protocols
@@ -420,7 +420,7 @@ class BrokerConfig:
                     "Use a routable IP address."
                 )
         told = self.advertised_inter_broker_endpoint or self.inter_broker_endpoint
-        if told.host in WILDCARDS:
+        if told.host in WILDCARDS and (self.zookeeper_connect is None or self.advertised_inter_broker_endpoint):
             raise UsageError(
                 f"inter.broker.listener.name: other brokers cannot connect to {told}; "
                 "name it in advertised.listeners with the address that they reach"

@@ -87,7 +87,7 @@ _IDENTITY: Final[tuple[_Row, ...]] = (
 
 _NETWORK: Final[tuple[_Row, ...]] = (
     ("listeners", _LIST, ("PLAINTEXT://127.0.0.1:9092",), None, _HIGH, _FIXED,
-     "Addresses to listen on, as NAME://host:port; an empty host or 0.0.0.0 means every interface, port 0 a free port."),
+     "Addresses to listen on, as NAME://host:port; an empty host or 0.0.0.0 means every interface, port 0 a free port. With zookeeper.connect, other brokers know every interface by the machine's full name."),
     ("advertised.listeners", _LIST, None, None, _HIGH, _FIXED,
      "Addresses that clients are told to connect to, as NAME://host:port. Unset: see `advertise`."),
     ("advertise", _LIST, ("auto",), None, _HIGH, _FIXED,
@@ -97,7 +97,7 @@ _NETWORK: Final[tuple[_Row, ...]] = (
     ("controller.listener.names", _LIST, (), None, _HIGH, _FIXED,
      "Listeners of Kafka's separate controllers. Barnabas has none: listeners named here are not opened."),
     ("inter.broker.listener.name", _STRING, None, None, _MEDIUM, _FIXED,
-     "The listener for the cluster's other brokers, which authenticate to it. An entry of `listeners` with this name and the protocol SASL_PLAINTEXT is for brokers alone. Otherwise they get a free port at the address of that entry, or of the first one; 127.0.0.1 for every interface. It is opened when the cluster has a second broker."),
+     "The listener for the cluster's other brokers, which authenticate to it. An entry of `listeners` with this name and the protocol SASL_PLAINTEXT is for brokers alone. Otherwise they get a free port at the address of that entry, or of the first one; for every interface that is 127.0.0.1, and with zookeeper.connect every interface. It is opened when the cluster has a second broker."),
     ("socket.listen.backlog.size", _INT, 50, at_least(1), _MEDIUM, _FIXED,
      "Connections that the kernel may hold before they are accepted."),
     ("socket.send.buffer.bytes", _INT, 102_400, at_least(-1), _HIGH, _FIXED,

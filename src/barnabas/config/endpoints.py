@@ -125,9 +125,11 @@ def entry_for_brokers(
     return None
 
 
-def endpoint_beside(name: str | None, clients: tuple[Endpoint, ...]) -> Endpoint:
-    """Returns an endpoint with a free port for the cluster's other brokers, beside the endpoints of `clients`."""
+def endpoint_beside(name: str | None, clients: tuple[Endpoint, ...], *, one_machine: bool) -> Endpoint:
+    """Returns an endpoint with a free port for the cluster's other brokers, beside the endpoints of `clients`. On
+    `one_machine` it is never one on every interface."""
     by_name = {endpoint.name: endpoint for endpoint in clients}
     host = by_name.get(name or "", clients[0]).host
     free = [each for each in (name, "INTERNAL", "BROKERS") if each and each not in by_name]
-    return Endpoint(free[0] if free else "BARNABAS", SASL_PLAINTEXT, "127.0.0.1" if host in WILDCARDS else host, 0)
+    host = "127.0.0.1" if one_machine and host in WILDCARDS else host
+    return Endpoint(free[0] if free else "BARNABAS", SASL_PLAINTEXT, host, 0)

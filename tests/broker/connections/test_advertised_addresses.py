@@ -10,8 +10,13 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas import Admin
-from barnabas.broker.connections.advertised_addresses import AdvertisedAddresses, NamedBroker, problem_with
+from barnabas import Admin, Producer
+from barnabas.broker.connections.advertised_addresses import (
+    AdvertisedAddresses,
+    NamedBroker,
+    problem_with,
+    with_host_name,
+)
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.endpoints import Endpoint
 from barnabas.metadata.image import BrokerImage, MetadataImage
@@ -21,7 +26,8 @@ from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.testing import Broker
 from barnabas.types import BrokerId
-from broker.wire import Wire
+from broker.wire import Wire, server_of
+from zookeeper_server import ZooKeeperServer
 
 
 def advertised_to(broker: Broker, at: str, *, from_address: str | None = None) -> tuple[str, int]:
@@ -150,3 +156,52 @@ def test_fenced_brokers_are_told_to_those_who_ask() -> None:
     assert [node_id for node_id, *_ in told(addresses(), me, other, include_fenced=True)] == [1, 2]
     announced = BrokerImage(BrokerId(3), 0, (), fenced=True)
     assert told(addresses(), announced, include_fenced=True) == [], "it has no address yet"
+
+
+# --- several machines ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("full_name", "own_name", "told"),
+    [
+        ("kafka1.example.org", "kafka1", "kafka1.example.org"),
+        ("kafka1", "kafka1", "kafka1"),
+        # what a line "127.0.0.1 localhost kafka1" in /etc/hosts makes of the name
+        ("localhost", "kafka1", "kafka1"),
+        ("localhost.localdomain", "kafka1", "kafka1"),
+    ],
+)
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
+def test_other_machines_are_told_this_machines_name_for_every_interface(
+    monkeypatch: pytest.MonkeyPatch, host: str, full_name: str, own_name: str, told: str
+) -> None:
+    monkeypatch.setattr(socket, "getfqdn", lambda: full_name)
+    monkeypatch.setattr(socket, "gethostname", lambda: own_name)
+    assert with_host_name(HERE._replace(host=host)) == HERE._replace(host=told)
+
+
+def test_an_address_of_its_own_is_told_as_it_is() -> None:
+    assert with_host_name(HERE._replace(host="10.0.0.1")) == HERE._replace(host="10.0.0.1")
+
+
+def test_brokers_on_every_interface_of_several_machines_reach_each_other_by_name(zookeeper: ZooKeeperServer) -> None:
+    name = with_host_name(HERE).host
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        pytest.skip(f"this machine's name, {name}, cannot be resolved")
+    connect = zookeeper.new_path()
+    settings = {"zookeeper.connect": connect, "default.replication.factor": 2, "min.insync.replicas": 2}
+    first, second = ({**settings, "node.id": node_id} for node_id in (1, 2))
+    with (
+        Broker(host="0.0.0.0", settings=first, machine="one") as one,
+        Broker(host="0.0.0.0", settings=second, machine="two") as two,
+    ):
+        one.wait_for(lambda: server_of(one).image.is_active(BrokerId(2)), what="the other broker")
+        with Wire(("127.0.0.1", port_of(one))) as wire:
+            seen = {node.node_id: (node.host, node.port) for node in wire.ask(MetadataRequest(topics=[]), 12).brokers}
+        assert seen == {1: ("127.0.0.1", port_of(one)), 2: (name, port_of(two))}
+        registered = [broker.peer_endpoint for broker in server_of(one).image.brokers.values()]
+        assert [endpoint.host for endpoint in registered if endpoint is not None] == [name, name]
+        with Producer(bootstrap_servers=one.bootstrap_servers) as producer:
+            producer.send("t", b"on both").result(timeout=30)

@@ -16,7 +16,7 @@ from barnabas.config.endpoints import WILDCARDS, Endpoint
 from barnabas.metadata.image import MetadataImage
 from barnabas.network.connection import RequestConnection
 
-__all__ = ["AdvertisedAddresses", "NamedBroker", "advertised_names", "problem_with"]
+__all__ = ["AdvertisedAddresses", "NamedBroker", "advertised_names", "problem_with", "with_host_name"]
 
 NamedBroker = tuple[int, str, int, str | None]
 """Node id, host, port and rack."""
@@ -61,11 +61,22 @@ class AdvertisedAddresses:
         return found
 
     def _of_another(self, endpoint: Endpoint, connection: RequestConnection) -> tuple[str, int]:
-        """Returns host and port of another broker. One that listens on every interface is on this machine, since the
-        brokers share a registry: the client reaches it where it has reached this one."""
+        """Returns host and port of another broker. One that has registered every interface is on this machine, since
+        the brokers share a file: the client reaches it where it has reached this one."""
         if endpoint.host not in WILDCARDS:
             return endpoint.host, endpoint.port
         return self._rules.address(endpoint, connection.peer_host, connection.local_host, endpoint.port)
+
+
+def with_host_name(endpoint: Endpoint) -> Endpoint:
+    """Returns the endpoint as other machines reach it: with the full name of this machine in the place of every
+    interface. Blocks: it asks the DNS."""
+    if endpoint.host not in WILDCARDS:
+        return endpoint
+    name = socket.getfqdn()
+    if name.partition(".")[0] == "localhost":  # /etc/hosts gives the machine's name to the loopback interface
+        name = socket.gethostname()
+    return endpoint._replace(host=name)
 
 
 def advertised_names(config: BrokerConfig) -> list[tuple[str, str]]:

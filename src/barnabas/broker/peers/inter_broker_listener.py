@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from barnabas.broker.connections.advertised_addresses import with_host_name
 from barnabas.broker.peers.identity import PeerIdentity
 from barnabas.broker.peers.inter_broker_dispatcher import InterBrokerDispatcher, session_of
 from barnabas.broker.peers.session import USERNAME
@@ -57,7 +58,7 @@ class InterBrokerListener:
         endpoint = config.inter_broker_endpoint
         sock = open_listener(endpoint.host, endpoint.port, config.socket_listen_backlog_size)
         endpoint = endpoint._replace(port=sock.getsockname()[1])
-        self.endpoint: Endpoint = config.advertised_inter_broker_endpoint or endpoint
+        self.endpoint: Endpoint = config.advertised_inter_broker_endpoint or with_host_name(endpoint)
         """The address to which other brokers connect."""
         self._acceptor = Acceptor(
             broker.loop,
