@@ -378,12 +378,15 @@ def test_what_changes_while_it_is_settled_is_read_again(
     assert asked(registry) == [request._replace(config={"c": "4"})]
 
 
-@pytest.mark.parametrize("config", [{"c": 3}, {"c": "\ud800"}, {"\ud800": "1"}, [], None])
+@pytest.mark.parametrize(
+    "content",
+    [b"", *({"version": 1, "config": config} for config in ({"c": 3}, {"c": "\ud800"}, {"\ud800": "1"}, [], None))],
+)
 def test_settings_that_cannot_be_read_are_as_before(
-    one: tuple[TrackedRegistry, int], tree: Tree, config: object
+    one: tuple[TrackedRegistry, int], tree: Tree, content: object
 ) -> None:
     registry, epoch = one
-    tree.put("/config/topics/t", {"version": 1, "config": config})
+    tree.put("/config/topics/t", content)
     tree.notify({"version": 2, "entity_path": "topics/t"})
     found = asked(registry)
     assert isinstance(found[0], UnreadableRequest)

@@ -414,7 +414,7 @@ def test_what_somebody_else_has_spoiled_is_said(harness: ZooKeeperHarness, path:
         harness.open()
 
 
-@pytest.mark.parametrize("data", [b"{", b"[]", b"[" * 100_000, b'{"version":1}', b'{"config":7}', b"\xff"])
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"[" * 100_000, b'{"version":1}', b'{"config":7}', b"\xff"])
 def test_settings_that_cannot_be_read_stop_nobody(
     harness: ZooKeeperHarness, data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -681,9 +681,10 @@ class ZooKeeperRegistry(Registry):
 
 def _config(path: str, data: bytes | None, former: Mapping[str, str]) -> Mapping[str, str]:
     """Returns the settings in a node; the former ones, if these cannot be read. Tools write there, and no broker could
-    start otherwise, nor another controller be elected."""
+    start otherwise, nor another controller be elected. An empty node has lost its settings: whoever has none writes
+    that as JSON, too."""
     try:
-        return znodes.parse_config(path, data) if data else {}
+        return {} if data is None else znodes.parse_config(path, data)
     except RegistryUnavailable as error:
         _log.warning("%s; until then these hold: %.200s", error, dict(former))
         return former
