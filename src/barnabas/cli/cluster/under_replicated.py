@@ -1,6 +1,6 @@
 """`barnabas cluster under-replicated`: the partitions whose ISR is not full."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from barnabas import Admin
@@ -11,25 +11,43 @@ from barnabas.client.admin.configs import ConfigResource
 from barnabas.client.admin.reassignments import PartitionReassignment
 from barnabas.client.admin.topics import EligibleLeaders
 from barnabas.client.errors import ItemsFailed
+from barnabas.connection.cluster import TopicView
 from barnabas.types import TopicPartition
 
-__all__ = ["min_in_sync", "under_replicated_partitions", "under_replicated_text"]
+__all__ = [
+    "min_in_sync",
+    "under_replicated",
+    "under_replicated_partitions",
+    "under_replicated_rows",
+    "under_replicated_text",
+]
 
 MIN_ISR = "min.insync.replicas"
 
 
-def under_replicated_partitions(
-    admin: Admin,
-    topics: Sequence[str],
-    reassignments: Mapping[TopicPartition, PartitionReassignment] | None = None,
+def under_replicated_partitions(admin: Admin, topics: Sequence[str]) -> list[dict[str, Any]]:
+    """Returns a row for each under-replicated partition of these topics and patterns; without any, of all topics."""
+    views = under_replicated(chosen_topics(admin, topics) if topics else admin.list_topics(internal=True))
+    return under_replicated_rows(
+        views,
+        eligible_leaders(admin, views),
+        min_in_sync(admin, [view.name for view in views]),
+        admin.list_partition_reassignments() if views else {},
+    )
+
+
+def under_replicated(views: Iterable[TopicView]) -> list[TopicView]:
+    """Returns the topics that have an under-replicated partition."""
+    return [view for view in views if any(map(is_under_replicated, view.partitions.values()))]
+
+
+def under_replicated_rows(
+    views: Iterable[TopicView],
+    leaders: Mapping[TopicPartition, EligibleLeaders],
+    minimums: Mapping[str, int],
+    reassignments: Mapping[TopicPartition, PartitionReassignment],
 ) -> list[dict[str, Any]]:
-    """Returns a row for each under-replicated partition of these topics and patterns; without any, of all topics.
-    `reassignments` are those in progress; for None the controller is asked."""
-    views = chosen_topics(admin, topics) if topics else admin.list_topics(internal=True)
-    views = [view for view in views if any(map(is_under_replicated, view.partitions.values()))]
-    leaders, minimums = eligible_leaders(admin, views), min_in_sync(admin, [view.name for view in views])
-    if reassignments is None:
-        reassignments = admin.list_partition_reassignments() if views else {}
+    """Returns a row for each under-replicated partition of topics. What the brokers have not told is unknown there."""
     rows = []
     for view in views:
         minimum = minimums.get(view.name)

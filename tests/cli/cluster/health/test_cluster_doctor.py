@@ -3,6 +3,9 @@
 import json
 from typing import Any
 
+import pytest
+
+from barnabas import Admin
 from barnabas.testing import Cluster
 from cli.cluster.three_brokers import bootstrap as bootstrap
 from cli.cluster.three_brokers import kafka as kafka
@@ -107,3 +110,29 @@ def test_a_controller_that_hangs_hides_nothing_else(kafka: Cluster, in_process: 
     assert [check["target"].split(" at ")[0] for check in found["advertised"]] == [f"broker {hanging}"]
     assert [check["target"] for check in found["broker"]] == [f"broker {dead}"]
     assert found["replica"][0]["target"] == f"broker {dead}"
+
+
+def test_brokers_that_hang_while_they_are_asked_hide_nothing_that_is_known(
+    kafka: Cluster, in_process: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka.create_topic("t", assignments={0: [1, 2, 3]})
+    kafka.kill(3)
+    kafka.wait_for(lambda: kafka.in_sync_replicas("t") == {1, 2}, what="the ISR without the dead broker")
+    list_partition_reassignments = Admin.list_partition_reassignments
+
+    def hang_after_this(admin: Admin) -> object:
+        found = list_partition_reassignments(admin)
+        for node_id in (1, 2):  # they go on accepting connections, and answer nothing
+            kafka.pause(node_id)
+        return found
+
+    monkeypatch.setattr(Admin, "list_partition_reassignments", hang_after_this)
+    found = problems(in_process, 1, "--timeout", "0.5")
+    for node_id in (1, 2):
+        kafka.resume(node_id)
+    known, *untold = found["replica"]
+    assert known["detail"] == "t-0 is not in sync: the broker is not live"
+    assert [check["target"] for check in untold] == [
+        *("eligible leaders", "throttles of brokers", "throttles of topics", "min.insync.replicas")
+    ]
+    assert {check["target"] for check in found["directory"]} == {"broker 1", "broker 2"}

@@ -182,3 +182,15 @@ def test_clocks() -> None:
     (apart,) = clock_findings({1: 0, 2: -3000, 3: 2100})
     assert (apart.status, apart.detail) == ("failed", "the clock of broker 3 is 5.1 s ahead of that of broker 2")
     assert not list(clock_findings({}))
+
+
+def test_what_nobody_told_of_replicas_is_said_beside_what_is_known() -> None:
+    unknown = {**row(1, [1, 2, 3], [1, 2]), "accepts_acks_all": None}
+    state = ClusterState(
+        BROKERS, frozenset({3}), 1, under_replicated=(unknown,), unanswered={"min.insync.replicas": "gave up after 5 s"}
+    )
+    known, untold = found(state, "replica")
+    assert known.detail == "t-0 is not in sync: the broker is not live"
+    assert (untold.target, untold.status) == ("min.insync.replicas", "failed")
+    assert "gave up after 5 s" in untold.detail
+    assert found(state, "min-isr") == []

@@ -146,7 +146,7 @@ def _partitions(state: ClusterState) -> Iterator[Check]:
 
 
 def _missing_replicas(state: ClusterState) -> Iterator[Check]:
-    """Yields a check for each reason why replicas of a broker are not in sync."""
+    """Yields a check for each reason why replicas of a broker are not in sync, and for what is not known of them."""
     found: defaultdict[tuple[int, str], list[Mapping[str, Any]]] = defaultdict(list)
     for row in state.under_replicated:
         for node_id in sorted(set(row["replicas"]) - set(row["isr"])):
@@ -173,6 +173,9 @@ def _missing_replicas(state: ClusterState) -> Iterator[Check]:
         }[reason]
         names = f"{_names(rows)} {'is' if len(rows) == 1 else 'are'} not in sync"
         yield Check("replica", f"broker {node_id}", status, f"{names}: {text}", hint)
+    for what, error in state.unanswered.items():
+        hint = "a broker hangs, as other lines may say, or needs longer than --timeout"
+        yield Check("replica", what, FAILED, f"not known of replicas that are not in sync: {error}", hint)
 
 
 def _reason(state: ClusterState, row: Mapping[str, Any], node_id: int) -> str:

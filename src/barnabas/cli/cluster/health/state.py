@@ -6,7 +6,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from barnabas import Admin
 from barnabas.cli.cluster.reassignment.throttle import Rates, throttle_rates, throttled_followers
-from barnabas.cli.cluster.under_replicated import under_replicated_partitions
+from barnabas.cli.cluster.under_replicated import min_in_sync, under_replicated, under_replicated_rows
+from barnabas.cli.framework.replication import eligible_leaders
+from barnabas.cli.framework.resources import some
 from barnabas.client.admin.log_dirs import LogDir
 from barnabas.client.admin.reassignments import PartitionReassignment
 from barnabas.client.diagnosis.checks import probe_for
@@ -40,7 +42,7 @@ class ClusterState(NamedTuple):
     """To a request that only the controller serves."""
     topics: tuple[TopicView, ...] = ()
     under_replicated: tuple[Mapping[str, Any], ...] = ()
-    """Rows of `under_replicated_partitions`."""
+    """Rows of `under_replicated_rows`."""
     reassignments: Mapping[TopicPartition, PartitionReassignment] = {}
     directories: Mapping[int, list[LogDir]] = {}
     """The log directories of the live brokers that answered."""
@@ -51,6 +53,8 @@ class ClusterState(NamedTuple):
     """To a request for which a broker reads the registry."""
     zookeeper: str = ""
     """The addresses of the registry, if it is a ZooKeeper."""
+    unanswered: Mapping[str, str] = {}
+    """The errors that came instead of what is asked about under-replicated partitions, by what was asked."""
 
     @property
     def live(self) -> list[int]:
@@ -63,21 +67,34 @@ def cluster_state(admin: Admin, settings: Mapping[str, object], *, timeout_s: fl
     live = {node_id: broker for node_id, broker in described.brokers.items() if node_id not in described.fenced}
     topics = tuple(admin.list_topics(internal=True))
     reassignments, controller = _answer(admin.list_partition_reassignments)
-    rows = under_replicated_partitions(admin, (), reassignments or {})
-    rates, _ = _answer(lambda: throttle_rates(admin) if rows else {})
+    behind = under_replicated(topics)
+    names = [view.name for view in behind]
+    leaders, leaders_asked = _answer(lambda: eligible_leaders(admin, behind))
+    minimums, _ = _answer(lambda: min_in_sync(admin, names))
+    rates, rates_asked = _answer(lambda: throttle_rates(admin) if behind else {})
+    throttled, throttled_asked = _answer(lambda: throttled_followers(admin, names))
+    asked = {
+        "eligible leaders": leaders_asked,
+        "throttles of brokers": rates_asked,
+        "throttles of topics": throttled_asked,
+    }
+    unanswered = {what: answer.error for what, answer in asked.items() if answer.error}
+    if untold := sorted(set(names).difference(minimums or ())):
+        unanswered["min.insync.replicas"] = f"no answer came about {some(untold)}"
     return ClusterState(
         described.brokers,
         described.fenced,
         described.controller_id,
         controller,
         topics,
-        tuple(rows),
+        tuple(under_replicated_rows(behind, leaders or {}, minimums or {}, reassignments or {})),
         reassignments or {},
         _directories(admin, list(live)),
         rates or {},
-        throttled_followers(admin, {row["topic"] for row in rows}),
+        throttled or {},
         _registry_answers(live, settings, timeout_s),
         _zookeeper(admin, min(live, default=-1)),
+        unanswered,
     )
 
 
