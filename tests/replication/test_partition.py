@@ -118,6 +118,16 @@ def test_a_batch_that_follows_one_refused_by_the_disk_waits_for_that(partition: 
     assert partition.append_as_leader(sent(1), -1).first_offset == 1
 
 
+def test_a_batch_that_follows_one_refused_before_this_replica_led_waits_for_that(partition: Partition) -> None:
+    lead(partition, leader=OTHER)
+    with pytest.raises(NotLeaderOrFollower):
+        partition.append_as_leader(sent(0), 1)
+    lead(partition, epoch=1)
+    with pytest.raises(NotEnoughReplicas):
+        partition.append_as_leader(sent(1), 1)
+    assert partition.append_as_leader(sent(0), 1).first_offset == 0
+
+
 def test_a_coordinator_does_not_wait_for_what_a_client_was_refused(partition: Partition) -> None:
     lead(partition)
     partition.append_as_leader(sent(0), -1)

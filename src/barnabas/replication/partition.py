@@ -233,6 +233,7 @@ class Partition:
         """Appends one batch. Raises NotLeaderOrFollower, NotEnoughReplicas, and the errors of
         `UnifiedLog.append_as_leader`."""
         if not self.is_leader:
+            self.note_refused(batch.header)
             raise NotLeaderOrFollower(f"broker does not lead {self.topic_partition}")
         if required_acks == -1 and self.is_under_min_isr:
             self.note_refused(batch.header)

@@ -7,10 +7,12 @@ import pytest
 
 from barnabas.broker.handlers.records import produce as handler
 from barnabas.broker.produce.batch_validator import BatchToValidate, ValidationResult
+from barnabas.errors import NotEnoughReplicas, NotLeaderOrFollower
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.testing import Broker
+from broker.followers import FOLLOWER, elect
 from broker.sent_requests import batch, produce
-from broker.wire import Wire
+from broker.wire import Wire, on_loop, server_of
 
 LARGE = bytes(3_000_000)
 
@@ -117,6 +119,27 @@ def test_a_topic_that_is_deleted_meanwhile_is_not_written_to(broker: Broker, wir
     broker.delete_topic("t")
     gate.opened.set()
     assert results(wire) == [(0, 3, -1)]
+
+
+def test_a_batch_behind_one_whose_leader_went_while_a_thread_validated_waits_for_that(
+    broker: Broker, wire: Wire, gate: Gate
+) -> None:
+    def send(sequence: int, *, compression: str = "none") -> None:
+        value = b"x" if compression == "none" else LARGE
+        records = batch(value, compression=compression, producer_id=7, producer_epoch=0, base_sequence=sequence)
+        wire.send(produce(broker, {0: records}, acks=-1), 12)
+
+    partition = server_of(broker).replica_manager.leader_of("t", 0)
+    me = partition.leader_id
+    send(0, compression="zstd")
+    assert gate.reached.wait(60)
+    on_loop(broker, lambda: elect(partition, FOLLOWER))
+    gate.opened.set()
+    assert results(wire) == [(0, NotLeaderOrFollower.code, -1)]
+    on_loop(broker, lambda: elect(partition, me))
+    for sequence in (1, 0, 1):
+        send(sequence)
+    assert [results(wire)[0][1] for _ in range(3)] == [NotEnoughReplicas.code, 0, 0]
 
 
 def test_a_broker_stops_while_a_thread_validates(gate: Gate, caplog: pytest.LogCaptureFixture) -> None:

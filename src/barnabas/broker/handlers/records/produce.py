@@ -199,7 +199,7 @@ def _append_all(
     request = validated.request
     waiting: list[Uncommitted[ResultIndex]] = []
     topics: TopicResults = []
-    leader_of = broker.replica_manager.leader_of
+    replica_of = broker.replica_manager.replica_of  # the replica itself notes what it refuses because it does not lead
     for topic_index, (topic, validations) in enumerate(zip(request.topics, validated.results, strict=True)):
         name, topic_error = _name_of(broker, topic, context)
         results = []
@@ -208,7 +208,7 @@ def _append_all(
                 results.append(_failed(index, topic_error))
                 continue
             try:
-                partition = leader_of(name, index)
+                partition = replica_of(name, index)
                 guard = verified.get(partition.topic_partition) if verified else None
                 if isinstance(guard, KafkaError):
                     results.append(_failed(index, guard))
@@ -282,7 +282,7 @@ def _append_single(
 
 
 def _note_refused(broker: BrokerServices, name: str, index: int, error: KafkaError, records: memoryview | None) -> None:
-    """Has a replica that does not lead note the batch: it may lead when the next one comes."""
+    """Has a replica that does not lead note a batch that was not validated: it may lead when the next one comes."""
     if isinstance(error, NotLeaderOrFollower):
         partition = broker.replica_manager.get(name, index)
         if partition is not None:
