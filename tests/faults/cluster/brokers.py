@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,11 +15,12 @@ import barnabas
 from barnabas.client.admin.cluster import ClusterDescription
 from barnabas.connection.cluster import TopicView
 from barnabas.errors import BarnabasError
+from barnabas.testing.cluster.ports import ReservedPort
 from barnabas.types import BrokerId
 from bench.attached import attached
 from cluster.links import Links
 
-__all__ = ["BrokersFailed", "ClusterProcesses", "free_ports"]
+__all__ = ["BrokersFailed", "ClusterProcesses"]
 
 HOST = "127.0.0.1"
 PEERS = "PEERS"
@@ -46,17 +45,20 @@ class ClusterProcesses:
         self,
         root: Path,
         brokers: int,
-        first_port: int,
         settings: Mapping[str, str],
         *,
+        first_port: int = 0,
         linked: bool = False,
     ) -> None:
-        """``linked``: connections between brokers pass through `Links`, which needs three times as many ports."""
+        """The ports are ``first_port`` and the following ones (0: ports that nobody else gets until ``stop_all``).
+        ``linked``: connections between brokers pass through `Links`, which needs three times as many."""
         self.root = root
         self.ids = list(range(1, brokers + 1))
         self.ended: list[str] = []
         self.frozen: set[int] = set()
-        self._first_port = first_port
+        count = (3 if linked else 1) * brokers
+        self._reserved = [] if first_port else [ReservedPort() for _ in range(count)]
+        self._ports = range(first_port, first_port + count) if first_port else [port.number for port in self._reserved]
         self._settings = settings
         self.links = Links({id_: self._peer_ports(id_) for id_ in self.ids}) if linked else None
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -65,7 +67,7 @@ class ClusterProcesses:
     # --- addresses --------------------------------------------------------------------------------------------------
 
     def port(self, broker: int) -> int:
-        return self._first_port + broker - 1
+        return self._ports[broker - 1]
 
     @property
     def bootstrap(self) -> str:
@@ -80,7 +82,8 @@ class ClusterProcesses:
 
     def _peer_ports(self, broker: int) -> tuple[int, int]:
         """Returns the ports that a broker advertises to the others, and that it listens at."""
-        return self.port(broker) + len(self.ids), self.port(broker) + 2 * len(self.ids)
+        _, advertised, listening = self._ports[broker - 1 :: len(self.ids)]
+        return advertised, listening
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -168,6 +171,8 @@ class ClusterProcesses:
                 self.kill(broker)
         if self.links is not None:
             self.links.close()
+        for port in self._reserved:
+            port.release()
 
     def _signal(self, broker: int, number: int) -> None:
         if self.running(broker):
@@ -227,21 +232,3 @@ class ClusterProcesses:
                 return admin.describe_cluster()
         except BarnabasError:
             return ClusterDescription(None, BrokerId(-1), {})
-
-
-def free_ports(count: int) -> int:
-    """Returns the first of some free ports in a row, below those that the kernel gives to outgoing connections: one of
-    these could take the port of a broker that is down, or connect to itself."""
-    random_numbers = random.SystemRandom()
-    while True:
-        first = random_numbers.randrange(12_000, 30_000)
-        sockets = [socket.socket() for _ in range(count)]
-        try:
-            for number, each in enumerate(sockets):
-                each.bind((HOST, first + number))
-            return first
-        except OSError:
-            continue
-        finally:
-            for each in sockets:
-                each.close()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from barnabas.errors import BarnabasError
 from barnabas.types import TopicPartition
-from cluster.brokers import BrokersFailed, ClusterProcesses, free_ports
+from cluster.brokers import BrokersFailed, ClusterProcesses
 from cluster.checker import check
 from cluster.executor import Executor
 from cluster.plan import PAUSE_S, Deed, draw
@@ -84,8 +84,8 @@ class Round:
         self._brokers = ClusterProcesses(
             root,
             options.brokers,
-            options.port or free_ports(3 * options.brokers),
             self._settings(),
+            first_port=options.port,
             linked=any(fault.deed is Deed.CUT for fault in self._faults),
         )
         self._workload = Workload(self._brokers.bootstrap, self._rng, options.traced)

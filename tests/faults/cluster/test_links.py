@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.brokers import free_ports
+from barnabas.testing.cluster.ports import ReservedPort
 from cluster.links import Links, owner_of
 
 HOST = "127.0.0.1"
@@ -17,17 +17,20 @@ WAIT_S = 20.0
 @pytest.fixture
 def ends() -> Iterator[tuple[Links, socket.socket, socket.socket]]:
     """A connection from broker 1 (this process) to broker 2, and its end there."""
-    here = free_ports(3)
-    with socket.create_server((HOST, here + 2)) as listener:
-        links = Links({1: (here, here + 1), 2: (here + 1, here + 2)})
+    reserved = [ReservedPort() for _ in range(3)]
+    first, second, third = (port.number for port in reserved)
+    with socket.create_server((HOST, third)) as listener:
+        links = Links({1: (first, second), 2: (second, third)})
         links.started(1, os.getpid())
-        client = socket.create_connection((HOST, here + 1), timeout=WAIT_S)
+        client = socket.create_connection((HOST, second), timeout=WAIT_S)
         server, _ = listener.accept()
         server.settimeout(WAIT_S)
         yield links, client, server
         for each in (client, server):
             each.close()
         links.close()
+    for port in reserved:
+        port.release()
 
 
 def is_silent(end: socket.socket) -> bool:
