@@ -39,6 +39,8 @@ EXTENSIONS = {
     # The last changes of leaders, as JSON, at most as many as the request asks for.
     ("describe_cluster", "DescribeClusterRequest"): ("leader_changes_max", "int32", range(3), 10_000),
     ("describe_cluster", "DescribeClusterResponse"): ("leader_changes", "string", range(3), 10_000),
+    # The epoch of a broker's registration, which tells a process from the one before. Only our own clients get it.
+    ("describe_cluster", "DescribeClusterBroker"): ("broker_epoch", "int64", range(3), 10_000),
 }
 """Tagged fields of our own, by API and struct: name, kind, versions, tag. Other clients skip tags unknown to them."""
 DATA = ["consumer_protocol_subscription", "consumer_protocol_assignment", "default_principal_data"]

@@ -111,11 +111,32 @@ def test_a_command_that_fails_or_restarts_something_else_is_named(kafka: Cluster
     options = ("--restart-command", "true", "--broker-timeout", "1", "--broker", "1", "--broker", "2")
     other = in_process("cluster", "roll", *options)
     assert other.returncode == 1
-    assert " has not ended within 1 s: is it what is restarted?; not restarted: " in other.stderr
+    assert " it was the process of before (is it what is restarted?) for 1 s; not restarted: " in other.stderr
     assert in_process("cluster", "roll").returncode == 2
     assert in_process("cluster", "roll", "--broker", "9", "--data-dir", "x").returncode == 1
     nobody = in_process("cluster", "roll", "--broker", "1", "--data-dir", str(kafka.data_dir / "none"))
     assert (nobody.returncode, "no broker 1 runs in a directory of it" in nobody.stderr) == (1, True)
+
+
+def test_the_end_of_a_connection_is_not_taken_for_that_of_the_process() -> None:
+    with (
+        Cluster(1, settings={"connections.max.idle.ms": "50"}) as kafka,
+        pytest.raises(CommandFailed, match=r"^after the restart of broker 1 it was the process of before"),
+    ):
+        Roll(kafka.admin, lambda *_: None, 1).run([1])
+
+
+def test_where_brokers_tell_no_epochs_the_end_of_a_connection_shows_that_of_the_process(
+    kafka: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers of Kafka, and of the release before."""
+    with barnabas.Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+        describe = admin.describe_cluster
+        monkeypatch.setattr(admin, "describe_cluster", lambda **options: describe(**options)._replace(epochs={}))
+        order: list[int] = []
+        assert Roll(admin, restarting(kafka, order), 60).run([1]).keys() == {1}
+        with pytest.raises(CommandFailed, match="it was the process of before"):
+            Roll(admin, lambda *_: None, 1).run([2])
 
 
 def test_what_a_command_leaves_running_is_not_waited_for(tmp_path: Path) -> None:

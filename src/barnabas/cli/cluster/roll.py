@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import IO, Annotated, Final
+from typing import IO, Annotated, Final, NamedTuple
 
 from barnabas import Admin
 from barnabas.cli.cluster.under_replicated import min_in_sync
@@ -19,6 +19,7 @@ from barnabas.cli.framework.outcomes import outcomes
 from barnabas.cli.framework.output import CommandFailed, notice, show
 from barnabas.cli.framework.replication import ids_text, is_under_replicated
 from barnabas.cli.framework.resources import broker_ids, plural, some
+from barnabas.client.admin.cluster import ClusterDescription
 from barnabas.connection.cluster import Broker, TopicView
 from barnabas.errors import BarnabasError, UsageError
 
@@ -75,6 +76,29 @@ def roll(
         raise CommandFailed("; ".join(str(error) for error in failed.values()))
 
 
+class _Former(NamedTuple):
+    """The process of a broker before its restart."""
+
+    broker: Broker
+    epoch: int
+    """Of its registration; 0 if the brokers do not tell."""
+    connection: socket.socket
+
+    def has_ended(self, description: ClusterDescription) -> bool:
+        """Returns whether another process has registered as this broker. Where the brokers do not tell that (Kafka's),
+        whether the process has ended the connection."""
+        epoch = description.epochs.get(self.broker.node_id, 0)
+        if self.epoch and epoch:
+            return epoch != self.epoch
+        try:
+            self.connection.setblocking(False)
+            return not self.connection.recv(1)
+        except BlockingIOError:
+            return False
+        except OSError:  # reset
+            return True
+
+
 class Roll:
     """Restarts brokers by `restart`, each within `timeout_s`."""
 
@@ -108,7 +132,7 @@ class Roll:
                 broker = description.brokers.get(node_id)
                 if broker is None:
                     raise CommandFailed(f"broker {node_id} was not live")
-                self._restart_one(broker)
+                self._restart_one(broker, description.epochs.get(node_id, 0))
                 taken[node_id] = self._clock() - began
             except BarnabasError as error:
                 rest = f"; not restarted: {ids_text(left)}" if left else ""
@@ -116,38 +140,30 @@ class Roll:
             notice(f"broker {node_id}: in sync again after {taken[node_id]:.1f} s; {plural(len(left), 'broker')} to go")
         return taken
 
-    def _restart_one(self, broker: Broker) -> None:
+    def _restart_one(self, broker: Broker, epoch: int) -> None:
         deadline = self._clock() + self._timeout_s
         notice(f"broker {broker.node_id} at {broker.host}:{broker.port}: restarting")
         with _connection(broker, CONNECT_TIMEOUT_S) as connection:
             self._restart(broker, self._timeout_s)
-            connection.settimeout(max(0.01, deadline - self._clock()))
-            try:
-                connection.recv(1)
-            except TimeoutError:
-                raise CommandFailed(
-                    f"broker {broker.node_id} has not ended within {self._timeout_s:g} s: is it what is restarted?"
-                ) from None
-            except OSError:
-                pass  # reset: it has ended as well
-        self._wait(deadline, f"after the restart of broker {broker.node_id}", broker)
+            moment = f"after the restart of broker {broker.node_id}"
+            self._wait(deadline, moment, _Former(broker, epoch, connection))
 
-    def _wait(self, deadline: float, moment: str, restarted: Broker | None = None) -> None:
-        """Waits until all replicas are in sync, and this broker is there. The answers of other brokers may be old, so
-        they have to say it twice. Raises CommandFailed at the deadline."""
+    def _wait(self, deadline: float, moment: str, former: _Former | None = None) -> None:
+        """Waits until all replicas are in sync, and a broker is there whose `former` process has ended. The answers of
+        other brokers may be old, so they have to say it twice. Raises CommandFailed at the deadline."""
         times_well = 0
         while times_well < 2:
-            problem = self._problem(restarted)
+            problem = self._problem(former)
             times_well = 0 if problem else times_well + 1
             if problem and self._clock() >= deadline:
                 raise CommandFailed(f"{moment} {problem} for {self._timeout_s:g} s")
             self._sleep(POLL_S)
 
-    def _problem(self, restarted: Broker | None) -> str:
+    def _problem(self, former: _Former | None) -> str:
         """Returns why no broker can be restarted now, or an empty text."""
         try:
-            if restarted is not None:
-                with _connection(restarted, CONNECT_TIMEOUT_S):
+            if former is not None:
+                with _connection(former.broker, CONNECT_TIMEOUT_S):
                     pass
             description = self._admin.describe_cluster(include_fenced=True)
             views = self._admin.list_topics(internal=True)
@@ -156,8 +172,10 @@ class Roll:
         except BarnabasError as error:
             return f"the cluster did not answer ({error})"
         live = description.brokers.keys() - description.fenced
-        if restarted is not None and restarted.node_id not in live:
+        if former is not None and former.broker.node_id not in live:
             return "it was not live"
+        if former is not None and not former.has_ended(description):
+            return "it was the process of before (is it what is restarted?)"
         if description.controller_id not in live:
             return "there was no controller"
         if description.fenced:
@@ -185,7 +203,7 @@ def _interrupted(views: Collection[TopicView], minimums: dict[str, int], node_id
 
 @contextlib.contextmanager
 def _connection(broker: Broker, timeout_s: float) -> Iterator[socket.socket]:
-    """Yields a connection to a broker, whose end shows the end of the process. Raises CommandFailed."""
+    """Yields a connection to a broker. Raises CommandFailed."""
     try:
         connection = socket.create_connection((broker.host, broker.port), timeout_s)
     except OSError as error:

@@ -1,5 +1,6 @@
 """Operations on the cluster: its brokers and its features."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from barnabas.client.admin.operations import AdminOperations, controller_moves
@@ -19,12 +20,14 @@ __all__ = [
 
 class ClusterDescription(NamedTuple):
     """The brokers by node id, the controller's node id (-1: none), and which of the brokers are fenced: only
-    `include_fenced` shows these."""
+    `include_fenced` shows these. `epochs` are those of the brokers' registrations: a process that starts has another
+    one than that before. Barnabas's brokers tell them in a tagged field of their own; others are left out."""
 
     cluster_id: str | None
     controller_id: BrokerId
     brokers: dict[int, Broker]
     fenced: frozenset[int] = frozenset()
+    epochs: Mapping[int, int] = {}
 
 
 class LeaderChange(NamedTuple):
@@ -77,7 +80,8 @@ class ClusterOperations(AdminOperations):
             return ClusterDescription(response.cluster_id, response.controller_id, brokers_of(response.brokers))
         brokers = {b.broker_id: Broker(b.broker_id, b.host, b.port, b.rack) for b in response.brokers}
         fenced = frozenset(b.broker_id for b in response.brokers if b.is_fenced)
-        return ClusterDescription(response.cluster_id, response.controller_id, brokers, fenced)
+        epochs = {b.broker_id: b.broker_epoch for b in response.brokers if b.broker_epoch}
+        return ClusterDescription(response.cluster_id, response.controller_id, brokers, fenced, epochs)
 
     async def leader_changes(self, limit: int = 10_000, *, timeout: float | None = None) -> list[LeaderChange] | None:
         """Returns the last changes of partitions' leaders, oldest first. Barnabas's brokers keep ten thousand of them

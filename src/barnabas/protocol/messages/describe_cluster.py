@@ -24,6 +24,7 @@ class DescribeClusterBroker(Message):
     port: int = field("int32", 0, 2, default=0)
     rack: str | None = field("string", 0, 2, default=None, nullable_from=0)
     is_fenced: bool = field("bool", 2, 2, default=False)
+    broker_epoch: int = field("int64", 0, 2, default=0, tag=10000)
 
 
 class DescribeClusterResponse(Response):

@@ -13,6 +13,8 @@ from barnabas.errors import (
 from barnabas.metadata.image import BrokerImage, MetadataImage
 from barnabas.protocol.apis import ApiKey
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
+from barnabas.types import BrokerId
+from broker import admin_rig
 from broker.admin_rig import ask, versions
 from broker.admin_rig import broker as broker
 
@@ -57,3 +59,13 @@ def test_the_history_of_leaders_is_for_those_who_ask(broker: Broker, version: in
     assert ask(broker, DescribeClusterRequest(), version).leader_changes is None
     asked = ask(broker, DescribeClusterRequest(leader_changes_max=5), version)
     assert (asked.error_code, asked.leader_changes, len(asked.brokers)) == (0, "[]", 1)
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CLUSTER))
+def test_the_epochs_of_registrations_are_for_our_own_clients(
+    broker: Broker, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [b.broker_epoch for b in ask(broker, DescribeClusterRequest(), version).brokers] == [0]
+    monkeypatch.setattr(admin_rig.CONNECTION, "client_software", "barnabas 1")
+    asked = ask(broker, DescribeClusterRequest(), version)
+    assert [b.broker_epoch for b in asked.brokers] == [broker.image.brokers[BrokerId(1)].epoch] != [0]

@@ -3,7 +3,8 @@
 Where we differ: `controller_id` is the active controller, not any broker that would forward a request. There are no
 separate controllers, so asking for their endpoints is answered with MISMATCHED_ENDPOINT_TYPE, as by every Kafka broker.
 
-A tagged field that Kafka does not have tells our own clients, which ask for it, the last changes of leaders.
+Tagged fields that Kafka does not have tell our own clients the epochs of the brokers' registrations, and the last
+changes of leaders if they ask for these.
 """
 
 import json
@@ -19,6 +20,7 @@ from barnabas.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from barnabas.types import BrokerId
 
 BROKERS = 1
 CONTROLLERS = 2
@@ -54,8 +56,17 @@ def _describe(
 ) -> DescribeClusterResponse:
     image = broker.image
     fenced = {node_id for node_id, known in image.brokers.items() if known.fenced}
+    ours = context.connection.client_software.startswith("barnabas ")
+    epochs = {node_id: known.epoch for node_id, known in image.brokers.items()} if ours else {}
     brokers = [
-        DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack, is_fenced=node_id in fenced)
+        DescribeClusterBroker(
+            broker_id=node_id,
+            host=host,
+            port=port,
+            rack=rack,
+            is_fenced=node_id in fenced,
+            broker_epoch=epochs.get(BrokerId(node_id), 0),
+        )
         for node_id, host, port, rack in broker.advertised_brokers(
             context.connection, include_fenced=request.include_fenced_brokers
         )
