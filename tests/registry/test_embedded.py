@@ -51,17 +51,46 @@ class EmbeddedHarness(conformance.Processes):
             registry.close()
 
 
+class LaterHarness(EmbeddedHarness):
+    """The file has what a later release has added to it, which a cluster is being upgraded to."""
+
+    def open(self) -> EmbeddedRegistry:
+        if not self.opened:
+            super().open().close()
+            for (table,) in self.execute("SELECT name FROM sqlite_master WHERE type = 'table'"):
+                self.execute(f"ALTER TABLE {table} ADD COLUMN later TEXT NOT NULL DEFAULT 'x'")
+            self.execute("CREATE TABLE later (name TEXT)")
+            self.execute("INSERT INTO configs (kind, resource, name, value) VALUES ('later', 'r', 'a', '1')")
+            self.execute("INSERT INTO changes (version, kind, name) SELECT version, 'later', 'r' FROM state")
+        return super().open()
+
+
 @pytest.fixture
 def harness(tmp_path: Path) -> EmbeddedHarness:
     return EmbeddedHarness(tmp_path)
 
 
+@pytest.mark.parametrize("kind", [EmbeddedHarness, LaterHarness])
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
-def test_conforms(check: Callable[[conformance.Harness], None], harness: EmbeddedHarness) -> None:
+def test_conforms(check: Callable[[conformance.Harness], None], kind: type[EmbeddedHarness], tmp_path: Path) -> None:
+    harness = kind(tmp_path)
     try:
         check(harness)
     finally:
         harness.close()
+
+
+def test_lists_that_a_later_release_has_added_are_passed_over(harness: EmbeddedHarness) -> None:
+    one, epoch = controller(harness)
+    reassigned = PARTITION._replace(adding_replicas=(2,), elr=(3,))
+    assert one.write([CreateTopic("t", UUID(int=5), (reassigned,), {})], controller_epoch=epoch)
+    known = one.load().image
+    harness.execute("UPDATE partitions SET unsettled = unsettled || '/7'")
+    assert harness.open().load().image.topics["t"].partitions == (reassigned,)
+    harness.execute("UPDATE state SET version = version + 1")
+    harness.execute("INSERT INTO changes (version, kind, name) SELECT version, 'topic', 't' FROM state")
+    assert one.load(known).image.topics["t"].partitions == (reassigned,)
+    harness.close()
 
 
 def controller(harness: EmbeddedHarness) -> tuple[EmbeddedRegistry, int]:

@@ -48,6 +48,8 @@ from barnabas.types import BrokerId
 __all__ = ["EmbeddedRegistry", "is_founded"]
 
 _FORMAT: Final = 1
+"""A later release may add tables, columns with defaults, kinds of settings and lists to `unsettled`, and keep the
+format: during a rolling upgrade brokers of this one go on using the file."""
 _CHANGES_KEPT: Final = 10_000
 
 _SCHEMA: Final = """
@@ -74,6 +76,13 @@ CREATE TABLE brokers (
 )
 """
 """Made anew in a file whose sessions still ended by time."""
+_BROKER_COLUMNS: Final = "node_id", "epoch", "rack", "endpoints", "peer_endpoint", "process", "fenced", "returned"
+_PARTITION_COLUMNS: Final = ("leader", "leader_epoch", "partition_epoch", "replicas", "isr", "unsettled")
+_LISTS: Final = 4
+"""The number of lists in `unsettled`."""
+_LEADER_CHANGE_COLUMNS: Final = (
+    *("time_ms", "topic", "number", "from_leader", "to_leader", "leader_epoch", "reason", "took_ms"),
+)
 _HAS_PROCESSES: Final = "SELECT count(*) FROM pragma_table_info('brokers') WHERE name = 'process'"
 
 _DIRECTORIES: Final = """
@@ -224,7 +233,7 @@ class EmbeddedRegistry(Registry):
         """Makes the secret of the cluster if there is none."""
         self._db.execute(_SECRETS)
         if not self._db.execute(_CLUSTER_SECRET).fetchall():
-            self._db.execute("INSERT INTO secrets VALUES ('cluster', ?)", (os.urandom(_SECRET_BYTES),))
+            self._db.execute(_insert("secrets", "name", "value"), ("cluster", os.urandom(_SECRET_BYTES)))
 
     # -- what is there ----------------------------------------------------------------------------------------------
 
@@ -268,7 +277,7 @@ class EmbeddedRegistry(Registry):
         for topic, leader, leader_epoch, replicas, isr, partition_epoch, unsettled in rows:
             partition = PartitionImage(leader, leader_epoch, ids[replicas], ids[isr], partition_epoch)
             if unsettled:
-                partition = PartitionImage(*partition[:5], *(ids[text] for text in unsettled.split("/")))
+                partition = PartitionImage(*partition[:5], *(ids[text] for text in unsettled.split("/")[:_LISTS]))
             partitions.setdefault(topic, []).append(partition)
         for name, topic_id in self._db.execute("SELECT name, topic_id FROM topics"):
             delta.put_topic(TopicImage(name, uuid.UUID(bytes=topic_id), tuple(partitions[name])))
@@ -278,7 +287,7 @@ class EmbeddedRegistry(Registry):
         for (kind, resource), config in configs.items():
             if kind == "topic_config":
                 delta.set_topic_config(resource, config)
-            else:
+            elif kind == "broker_config":
                 delta.set_broker_config(resource, config)
 
     def _read_changed(self, delta: MetadataDelta, changed: Mapping[_Kind, list[str]]) -> None:
@@ -330,7 +339,7 @@ class EmbeddedRegistry(Registry):
         partitions = tuple(
             PartitionImage(
                 *(leader, leader_epoch, ids[replicas], ids[isr], partition_epoch),
-                *((ids[text] for text in unsettled.split("/")) if unsettled else ()),
+                *((ids[text] for text in unsettled.split("/")[:_LISTS]) if unsettled else ()),
             )
             for leader, leader_epoch, replicas, isr, partition_epoch, unsettled in rows
         )
@@ -383,7 +392,7 @@ class EmbeddedRegistry(Registry):
             peers = () if registration.peer_endpoint is None else (registration.peer_endpoint,)
             others = self._db.row("SELECT count(*) FROM brokers WHERE node_id != ?", (node_id,))[0]
             self._db.execute(
-                "INSERT OR REPLACE INTO brokers VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                _insert("brokers", *_BROKER_COLUMNS, replaces=True),
                 (
                     *(node_id, epoch, registration.rack, _texts(registration.endpoints)),
                     *(_texts(peers), registration.process, int(others > 0), returned),
@@ -408,7 +417,7 @@ class EmbeddedRegistry(Registry):
             known = {broker.node_id for broker in self._brokers()}
             added = [node_id for node_id in node_ids if node_id not in known]
             self._db.executemany(
-                "INSERT INTO brokers VALUES (?, 0, NULL, '', '', '', 1, '')", [(node_id,) for node_id in added]
+                _insert("brokers", *_BROKER_COLUMNS), [(node_id, 0, None, "", "", "", 1, "") for node_id in added]
             )
             if added:
                 self._record([("broker", str(node_id)) for node_id in added])
@@ -417,7 +426,7 @@ class EmbeddedRegistry(Registry):
     def _set_directories(self, node_id: int, directories: Mapping[uuid.UUID, str]) -> None:
         self._db.execute("DELETE FROM directories WHERE node_id = ?", (node_id,))
         self._db.executemany(
-            "INSERT INTO directories VALUES (?, ?, ?)",
+            _insert("directories", "node_id", "directory_id", "path"),
             [(node_id, directory_id.bytes, path) for directory_id, path in directories.items()],
         )
 
@@ -509,7 +518,7 @@ class EmbeddedRegistry(Registry):
         return True
 
     def _add_leader_changes(self, rows: Sequence[LeaderChange]) -> None:
-        self._db.executemany("INSERT INTO leader_changes VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        self._db.executemany(_insert("leader_changes", *_LEADER_CHANGE_COLUMNS), rows)
         self._db.execute(
             "DELETE FROM leader_changes WHERE id <= (SELECT max(id) FROM leader_changes) - ?",
             (self.max_leader_changes,),
@@ -555,7 +564,7 @@ class EmbeddedRegistry(Registry):
 
     def _create_topic(self, change: CreateTopic) -> None:
         try:
-            self._db.execute("INSERT INTO topics VALUES (?, ?)", (change.name, change.topic_id.bytes))
+            self._db.execute(_insert("topics", "name", "topic_id"), (change.name, change.topic_id.bytes))
         except sqlite3.IntegrityError:
             raise _Refused from None
         self._insert_partitions(change.name, 0, change.partitions)
@@ -602,14 +611,15 @@ class EmbeddedRegistry(Registry):
 
     def _insert_partitions(self, name: str, first: int, partitions: Iterable[PartitionImage]) -> None:
         self._db.executemany(
-            "INSERT INTO partitions VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            _insert("partitions", "topic", "number", *_PARTITION_COLUMNS),
             [(name, number, *_partition_row(partition)) for number, partition in enumerate(partitions, first)],
         )
 
     def _set_config(self, kind: _Kind, resource: str, config: Mapping[str, str]) -> None:
         self._db.execute("DELETE FROM configs WHERE kind = ? AND resource = ?", (kind, resource))
         self._db.executemany(
-            "INSERT INTO configs VALUES (?, ?, ?, ?)", [(kind, resource, name, value) for name, value in config.items()]
+            _insert("configs", "kind", "resource", "name", "value"),
+            [(kind, resource, name, value) for name, value in config.items()],
         )
 
     # -- producer ids -----------------------------------------------------------------------------------------------
@@ -631,7 +641,7 @@ class EmbeddedRegistry(Registry):
         # A row is written even if no name changed: a gap in the versions would mean "no longer known".
         rows: list[tuple[int, _Kind, str]] = [(version, kind, name) for kind, name in touched]
         rows = rows or [(version, "none", "")]
-        self._db.executemany("INSERT INTO changes VALUES (?, ?, ?)", rows)
+        self._db.executemany(_insert("changes", "version", "kind", "name"), rows)
         if version % 1000 == 0:
             self._db.execute("DELETE FROM changes WHERE version <= ?", (version - _CHANGES_KEPT,))
 
@@ -643,6 +653,12 @@ class _IdLists(dict[str, tuple[BrokerId, ...]]):
         ids = tuple(BrokerId(int(node_id)) for node_id in text.split(",")) if text else ()
         self[text] = ids
         return ids
+
+
+def _insert(table: str, *columns: str, replaces: bool = False) -> str:
+    """Returns the statement that inserts a row, whatever columns a later release has added."""
+    verb = "INSERT OR REPLACE" if replaces else "INSERT"
+    return f"{verb} INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
 
 
 def _partition_row(partition: PartitionImage) -> tuple[int, int, int, str, str, str]:

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.registry.registry import RegistryUnavailable
+from barnabas.metadata.image import PartitionImage
+from barnabas.registry.registry import LeaderChange, RegistryUnavailable
 from barnabas.registry.zookeeper import znodes
 from barnabas.registry.zookeeper.znodes import State, TopicMarker, Touched
-from barnabas.types import BrokerId
+from barnabas.types import BrokerId, LeaderEpoch
 
 NOBODY = State(1, BrokerId(-1), 0, 0)
 
@@ -29,6 +30,22 @@ def test_a_state_is_read_as_it_was_written(writes: list[Touched]) -> None:
     for after in range(len(writes)):
         assert state.touched_since(after + 1) == Touched.together(writes[after:])
     assert state.touched_since(state.version) == Touched()
+
+
+def test_what_a_later_release_has_added_is_passed_over() -> None:
+    state = NOBODY.following(Touched(topics=frozenset("t")))
+    later = json.loads(state.encoded())
+    later["later"] = 1
+    later["history"][0].append(["x"])
+    assert State.of_data(json.dumps(later).encode()) == state
+    change = LeaderChange(1, "t", 0, 1, 2, 3, "test", 4)
+    rows = json.loads(znodes.encode_leader_changes([change]))
+    rows["later"] = 1
+    rows["rows"][0].append("x")
+    assert znodes.parse_leader_changes("/x", json.dumps(rows).encode()) == [change]
+    partition = PartitionImage(BrokerId(1), LeaderEpoch(2), (BrokerId(1),), (BrokerId(1),), 3)
+    node = json.loads(znodes.encode_partition(partition, 1))
+    assert znodes.parse_partition("/x", json.dumps({**node, "later": 1}).encode()) == partition
 
 
 def test_the_history_of_a_state_is_bounded() -> None:

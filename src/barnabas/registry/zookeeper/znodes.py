@@ -197,12 +197,13 @@ class State(NamedTuple):
     def _of(cls, found: dict[str, Any]) -> "State":
         if found["format"] != _FORMAT:
             raise ValueError(f"format {found['format']}, and this version reads format {_FORMAT}")
+        lists = slice(1, 1 + len(Touched._fields))  # a later release, in the same cluster, may have added more
         return cls(
             found["version"],
             found["controller_id"],
             found["controller_broker_epoch"],
             found["controller_epoch"],
-            tuple((row[0], Touched(*map(frozenset, row[1:]))) for row in found["history"]),
+            tuple((row[0], Touched(*map(frozenset, row[lists]))) for row in found["history"]),
         )
 
 
@@ -462,4 +463,5 @@ def encode_leader_changes(rows: Sequence[LeaderChange]) -> bytes:
 
 
 def parse_leader_changes(path: str, data: bytes) -> list[LeaderChange]:
-    return parse(path, data, lambda found: [LeaderChange(*row) for row in found["rows"]])
+    known = len(LeaderChange._fields)  # a later release, in the same cluster, may have added more
+    return parse(path, data, lambda found: [LeaderChange(*row[:known]) for row in found["rows"]])
