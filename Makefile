@@ -74,5 +74,6 @@ clean:  ## Remove what was built and installed, and the demo's data
 -include tests/faults/faults.mk
 -include tests/interop/interop.mk
 -include tests/fuzz/fuzz.mk
+-include tests/upgrade/upgrade.mk
 -include tests/whole_cluster/simulation.mk
 -include tests/wheels/wheels.mk

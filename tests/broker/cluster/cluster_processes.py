@@ -40,12 +40,14 @@ QUICK = {"reconnect_backoff_ms": 10, "reconnect_backoff_max_ms": 100, "retry_bac
 class ClusterProcesses:
     """Brokers 1 to 3. A broker that is started again keeps its port."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, zookeeper: str = "", source: Path | None = None) -> None:
+        """The registry is a file, or at `zookeeper`. `source` is where another release lies; None: this one."""
         self._root = root
+        self._registry = ("--zookeeper", zookeeper) if zookeeper else ("--registry", str(root / "registry.db"))
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._addresses: dict[int, str] = {}
         for node_id in (1, 2, 3):
-            self._start(node_id)
+            self._start(node_id, source)
         self.wait_for(lambda: all(self._is_ready(node_id) for node_id in (1, 2, 3)), "ready brokers")
 
     @property
@@ -63,20 +65,23 @@ class ClusterProcesses:
     def output(self, node_id: int) -> str:
         return (self._root / f"{node_id}.log").read_text(errors="replace")
 
-    def _start(self, node_id: int) -> None:
+    def _start(self, node_id: int, source: Path | None = None) -> None:
         ready = self._root / f"{node_id}.ready"
         ready.unlink(missing_ok=True)
         command = [
             *(sys.executable, "-m", "barnabas", "serve", "--node-id", str(node_id)),
-            *("--registry", str(self._root / "registry.db"), "--data-dir", str(self._root / f"broker-{node_id}")),
+            *(*self._registry, "--data-dir", str(self._root / f"broker-{node_id}")),
             *("--listen", self._addresses.get(node_id, "127.0.0.1:0"), "--ready-file", str(ready)),
         ]
         for name, value in SETTINGS.items():
             command += ["--set", f"{name}={value}"]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("BARNABAS_")}
+        if source is not None:
+            environment["PYTHONPATH"] = str(source)
         with (self._root / f"{node_id}.log").open("ab") as out:
             self._processes[node_id] = subprocess.Popen(
                 attached(command),
-                env={name: value for name, value in os.environ.items() if not name.startswith("BARNABAS_")},
+                env=environment,
                 stdout=out,
                 stderr=subprocess.STDOUT,
             )
@@ -99,6 +104,13 @@ class ClusterProcesses:
     def kill(self, node_id: int) -> None:
         self._processes[node_id].send_signal(signal.SIGKILL)
         self._processes[node_id].wait()
+
+    def restart(self, node_id: int, source: Path | None = None) -> None:
+        """Ends a broker by SIGTERM, and starts it from `source`."""
+        self._processes[node_id].send_signal(signal.SIGTERM)
+        assert self._processes[node_id].wait(READY_S) == 0, self.output(node_id)[-2000:]
+        self._start(node_id, source)
+        self.wait_for(lambda: self._is_ready(node_id), f"ready broker {node_id}")
 
     def pause(self, node_id: int) -> None:
         self._processes[node_id].send_signal(signal.SIGSTOP)
