@@ -85,11 +85,13 @@ class ZooKeeperServer:
         number: int = 0,
         pem: Path | None = None,
         host: str = "127.0.0.1",
+        port: int | None = None,
         command: Sequence[str] = (),
     ) -> None:
         """`ensemble` has the settings that tell the members of each other, `number` says which of them this is. `pem`
         has the certificate and key of server and clients for a second port, which speaks TLS. `command` begins the
-        command that starts the server, such as one that runs it on another machine, where it listens at `host`."""
+        command that starts the server, such as one that runs it on another machine, where it listens at `host` and
+        `port`."""
         java, jars = _java(), _jars()
         if java is None or not any(jar.name.startswith("zookeeper-") for jar in jars):
             pytest.skip(f"ZooKeeper needs {'java' if java is None else 'the jars that come with pyspark'}")
@@ -97,7 +99,7 @@ class ZooKeeperServer:
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
         self._numbers = count()
-        self.address = f"{host}:{_free_port()}"
+        self.address = f"{host}:{_free_port() if port is None else port}"
         self.secure_address = f"{host}:{_free_port()}" if pem is not None else ""
         settings = {
             "tickTime": TICK_MS,
