@@ -1,7 +1,10 @@
 """The certain evidence that a broker is dead: real processes, and a /proc that the test writes."""
 
 import os
+import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -169,6 +172,45 @@ def test_without_a_file_system_of_processes_signals_tell(child: Child, monkeypat
     process.kill()
     process.wait()
     assert not is_running(text)
+
+
+UNSEEN = """
+mount -t proc -o hidepid=invisible,gid=65533 proc /proc || exit 77
+exec setpriv --inh-caps=-all --bounding-set=-all "$@"
+"""
+LOOK = """
+import sys
+from pathlib import Path
+from barnabas.registry.processes import is_running
+print(Path(f"/proc/{sys.argv[1].split('|')[2]}").exists(), is_running(sys.argv[1]))
+"""
+
+
+def test_a_process_that_may_not_be_seen_runs_until_it_is_gone() -> None:
+    """As another broker of this machine, which runs as another user, sees it under systemd's ProtectProc."""
+
+    def seen(text: str) -> str:
+        look = [sys.executable, "-c", LOOK, text]
+        done = subprocess.run(
+            ["unshare", "--mount", "sh", "-c", UNSEEN, "sh", *look], capture_output=True, text=True, check=False
+        )
+        if done.returncode == 77 or done.stderr.startswith("unshare: "):
+            pytest.skip(f"processes cannot be hidden here: {done.stderr.strip()}")
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    if shutil.which("unshare") is None or os.geteuid() != 0:
+        pytest.skip("hiding processes needs unshare and root")
+    to_another_user = (
+        "import os\nfrom barnabas.registry import processes\n"
+        "processes.begin_process()\n"  # what it imports may be hidden from the other user, too
+        "os.setuid(65534)\n"
+    )
+    with other_process(to_another_user) as (process, text):
+        assert seen(text) == "False True"
+        process.kill()
+        process.wait()
+        assert seen(text) == "False False"
 
 
 def test_the_boot_has_an_id() -> None:

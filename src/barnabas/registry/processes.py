@@ -127,9 +127,10 @@ def _start_time(pid: int) -> str | None:
 
 
 def _exists(pid: int) -> bool:
-    """Returns whether there may be such a process, on a system without /proc."""
-    if os.path.exists("/proc/self/stat"):
-        return False
+    """Returns whether there may be such a process, although /proc does not say that it runs. /proc may hide those of
+    other users (hidepid, systemd's ProtectProc), and some systems have none."""
+    if os.path.exists(f"/proc/{pid}/stat"):
+        return False  # it can be seen, and has ended
     try:
         os.kill(pid, signal.SIG_DFL)
     except ProcessLookupError:
