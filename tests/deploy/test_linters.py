@@ -150,7 +150,7 @@ def test_systemdlint_finds_nothing_in_the_unit() -> None:
     ("change", "to", "finding"),
     [
         ("Restart=on-failure", "Restrat=on-failure", "[InvalidSetting] Restrat"),
-        ("Type=exec", "Type=daemon", "[InvalidValue]"),
+        ("Type=notify", "Type=daemon", "[InvalidValue]"),
         ("User=barnabas", "", "[Security.NoUser]"),
     ],
 )

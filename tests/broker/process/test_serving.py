@@ -2,6 +2,8 @@
 
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,8 @@ import pytest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from broker.sent_requests import append
 from broker.wire import Wire
+from cli.serve.processes import Serve
+from cli.serve.processes import serve as serve
 
 
 @pytest.mark.parametrize("numbers", [(signal.SIGTERM,), (signal.SIGINT, signal.SIGINT), (signal.SIGHUP,)])
@@ -35,3 +39,44 @@ def test_signals_end_the_process_cleanly(tmp_path: Path, numbers: tuple[int, ...
     assert (process.returncode, "Traceback" in errors) == (0, False), errors
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
     assert not ready.exists()
+
+
+@pytest.mark.skipif(not hasattr(socket, "SO_PASSCRED"), reason="systemd is on Linux")
+@pytest.mark.parametrize("abstract", [False, True])
+@pytest.mark.parametrize("options", [[], ["--brokers=2"]])
+def test_systemd_is_told_when_clients_can_produce(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], abstract: bool
+) -> None:
+    name = f"{tmp_path}/notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind("\0" + name if abstract else name)
+        manager.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        manager.settimeout(60)
+        monkeypatch.setenv("NOTIFY_SOCKET", f"@{name}" if abstract else name)
+        process = serve("--data-dir", str(tmp_path / "data"), *options)
+
+        def state() -> str:
+            """Returns what the process itself says: from others systemd takes nothing."""
+            while True:
+                text, ((_, _, credentials), *_), *_ = manager.recvmsg(100, socket.CMSG_SPACE(12))
+                if struct.unpack("3i", credentials)[0] == process.pid:
+                    return text.decode()
+
+        assert state() == "READY=1"
+        assert process.stdout is not None
+        assert "is ready on" in process.stdout.readline()
+        process.terminate()
+        if not options:
+            assert state() == "STOPPING=1"
+        assert process.wait(60) == 0
+
+
+def test_a_service_manager_that_is_gone_holds_up_nobody(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "gone"))
+    process = serve("--data-dir", str(tmp_path / "data"))
+    assert process.stdout is not None
+    assert "is ready on" in process.stdout.readline()
+    process.terminate()
+    assert process.wait(60) == 0

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from barnabas.config.broker import BrokerConfig
 from barnabas.errors import KafkaStorageError, UsageError
 from barnabas.records.compiled.installation import HOW_TO_COMPILE, describe_installation, is_compiled
 
-__all__ = ["run", "write_ready_file"]
+__all__ = ["run", "tell_service_manager", "write_ready_file"]
 
 
 def run(
@@ -63,6 +64,7 @@ async def _serve(broker: Broker, ready_file: Path | None, began: float, ready_as
             if not broker.interrupted:
                 _tell_ready(broker, ready_file, began, ready_as_json)
             await stopping
+            tell_service_manager("STOPPING=1")
             await broker.leave_cluster()
         finally:
             if ready_file is not None:
@@ -107,6 +109,7 @@ def _tell_ready(broker: Broker, ready_file: Path | None, began: float, as_json: 
         }
         text = json.dumps(facts)
     print(text, flush=True)  # noqa: T201  the ready line is the command's output
+    tell_service_manager("READY=1")
     if not is_compiled():
         broker.log.warning("the compiled modules are not in use: %s", HOW_TO_COMPILE)
 
@@ -119,6 +122,15 @@ def _stopped(broker: Broker) -> bool:
         broker.log.error("not all logs could be closed, the next start recovers them: %s", error)
         return False
     return True
+
+
+def tell_service_manager(state: str) -> None:
+    """Sends a state to systemd, if that has started this process and waits for it (Type=notify)."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address.startswith(("/", "@")):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            sock.setblocking(False)
+            sock.sendto(state.encode(), "\0" + address[1:] if address[0] == "@" else address)
 
 
 def write_ready_file(path: Path, addresses: Iterable[str]) -> None:

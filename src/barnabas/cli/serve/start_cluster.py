@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.broker.process.resource_limits import settle_collector
-from barnabas.broker.process.serving import write_ready_file
+from barnabas.broker.process.serving import tell_service_manager, write_ready_file
 from barnabas.broker.supervisor.broker_process import BrokerProcess, preload
 from barnabas.broker.supervisor.cluster_plan import check_directories, cluster_defaults, plan_brokers, registry_file
 from barnabas.broker.supervisor.supervisor import Supervisor
@@ -57,6 +57,7 @@ def run_cluster(options: ServeOptions, count: int, racks: Sequence[str]) -> int:
         if ready_file is not None:
             write_ready_file(ready_file, addresses)
         supervisor.say(_ready_line(loaded.config, addresses, count, began, as_json=options.json))
+        tell_service_manager("READY=1")
 
     brokers = [BrokerProcess(config, lambda: start_logging(options.log_level), lost) for config in configs]
     supervisor = Supervisor(brokers, tell_ready)
