@@ -150,6 +150,27 @@ def test_the_manifest_agrees_with_the_image_and_with_itself() -> None:
     assert apart["labelSelector"]["matchLabels"] == labels
 
 
+def test_a_container_may_do_nothing_besides_its_work() -> None:
+    """By the rules of Kubernetes for restricted pods, and in Compose as far as it has them."""
+    user, group = read_image().user.split(":")
+    made = " ".join(arguments for name, arguments in instructions() if name == "RUN")
+    assert f"groupadd --gid {group} barnabas" in made
+    assert f"useradd --uid {user} --gid {group} " in made
+    for service in read_compose()["services"].values():
+        if service["image"] == "barnabas":
+            assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+            assert service["security_opt"] == ["no-new-privileges:true"]
+    spec = pod_spec()
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["containers"][0]["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
 def test_the_probes_of_the_manifest() -> None:
     (container,) = pod_spec()["containers"]
     startup, readiness, liveness = (container[f"{name}Probe"] for name in ("startup", "readiness", "liveness"))
