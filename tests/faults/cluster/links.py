@@ -24,6 +24,7 @@ __all__ = ["Links", "owner_of"]
 
 HOST = "127.0.0.1"
 CHUNK_BYTES = 1 << 16
+READS_OF_A_TABLE = 10
 
 
 class Links:
@@ -117,8 +118,8 @@ class _Network:
     async def _connect(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, broker: int, there: int
     ) -> None:
-        port = writer.get_extra_info("peername")[1]
-        other = owner_of(port, self._pids)
+        port, here = (writer.get_extra_info(end)[1] for end in ("peername", "sockname"))
+        other = owner_of(port, here, self._pids)
         try:
             if other is not None:  # a connection needs both directions
                 await self._link(other, broker).wait()
@@ -143,11 +144,14 @@ class _Network:
         writer.close()
 
 
-def owner_of(port: int, pids: Mapping[int, int]) -> int | None:
-    """Returns the broker whose process has a connection from this local port."""
-    found = re.search(
-        rf"^ *\d+: 0100007F:{port:04X} \S+ \S+ \S+ \S+ \S+ +\d+ +\d+ (\d+)", Path("/proc/net/tcp").read_text(), re.M
-    )
+def owner_of(port: int, to: int, pids: Mapping[int, int]) -> int | None:
+    """Returns the broker whose process has a connection from this local port to that one.
+
+    Connections to other ports may have the same local port, also such that have ended and belong to nobody. The kernel
+    tells its table in pieces, and may skip a connection while others come and go: so it is read again.
+    """
+    row = re.compile(rf"^ *\d+: 0100007F:{port:04X} 0100007F:{to:04X} \S+ \S+ \S+ \S+ +\d+ +\d+ (\d+)", re.M)
+    found = next(filter(None, (row.search(Path("/proc/net/tcp").read_text()) for _ in range(READS_OF_A_TABLE))), None)
     if found is None:
         return None
     wanted = f"socket:[{found[1]}]"

@@ -78,6 +78,23 @@ def test_a_cut_both_ways_stops_the_answers_too(ends: tuple[Links, socket.socket,
 
 def test_the_owner_of_a_connection_is_the_process_that_has_it() -> None:
     with socket.create_server((HOST, 0)) as listener, socket.create_connection(listener.getsockname()) as client:
-        port = client.getsockname()[1]
-        assert owner_of(port, {3: os.getppid(), 7: os.getpid()}) == 7
-        assert owner_of(port, {3: os.getppid()}) is None
+        port, to = client.getsockname()[1], listener.getsockname()[1]
+        assert owner_of(port, to, {3: os.getppid(), 7: os.getpid()}) == 7
+        assert owner_of(port, to, {3: os.getppid()}) is None
+
+
+def test_connections_may_have_the_same_local_port() -> None:
+    """One of them has ended, and nobody owns it any more."""
+    with socket.create_server((HOST, 0)) as first, socket.create_server((HOST, 0)) as second:
+        clients = []
+        for listener in (first, second):
+            client = socket.socket()
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            client.bind((HOST, clients[0].getsockname()[1] if clients else 0))
+            client.connect(listener.getsockname())
+            clients.append(client)
+        port = clients[0].getsockname()[1]
+        clients[0].close()
+        with clients[1]:
+            assert owner_of(port, second.getsockname()[1], {7: os.getpid()}) == 7
+            assert owner_of(port, first.getsockname()[1], {7: os.getpid()}) is None
