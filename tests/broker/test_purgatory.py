@@ -1,11 +1,13 @@
 """Parked operations: woken once for many changes, expired, cancelled, and nothing left behind."""
 
 import asyncio
+import gc
+import weakref
 from typing import Any
 
 import pytest
 
-from barnabas.broker.purgatory import DelayedOperationPurgatory
+from barnabas.broker.purgatory import DelayedOperation, DelayedOperationPurgatory
 from broker.virtual_loop import run
 
 pytestmark = pytest.mark.source
@@ -17,6 +19,7 @@ class Completion:
         self.ready = False
         self.expired = 0
         self.bug: Exception | None = None
+        self.operation: DelayedOperation | None = None
 
     def try_complete(self, changed: Any) -> bool:
         self.looks += 1
@@ -178,3 +181,31 @@ def test_timers_do_not_grow_with_the_timeouts_that_clients_think_of() -> None:
         assert purgatory.size == 0
 
     run(main())
+
+
+def test_an_operation_that_is_done_needs_no_garbage_collection() -> None:
+    """Its completion knows it, as that of a follower's fetch does: a garbage collection would stop the event loop."""
+
+    async def main() -> None:
+        purgatory, watched = DelayedOperationPurgatory(asyncio.get_running_loop()), partitions(1)
+        left: list[weakref.ref[Completion]] = []
+        for end in ("completed", "expired", "cancelled"):
+            completion = Completion()
+            left.append(weakref.ref(completion))
+            operation = completion.operation = purgatory.delay(completion, Reply(), watched, 10)  # type: ignore[arg-type]
+            if end == "completed":
+                completion.ready = True
+                wake(*watched)
+                await turn()
+            elif end == "expired":
+                await asyncio.sleep(11)
+            else:
+                operation.cancel()
+            del completion, operation
+        assert [each() for each in left] == [None] * 3
+
+    gc.disable()
+    try:
+        run(main())
+    finally:
+        gc.enable()

@@ -51,7 +51,9 @@ class DelayedOperation:
         self._reply = reply
         if reply is not None:
             reply.on_abandoned = self.cancel
-        self._completion = completion
+        self._completion: DelayedCompletion | None = completion
+        """None once the operation is done. A completion may know its operation, and a cycle of the two would live until
+        a garbage collection, which stops the event loop for tens of milliseconds when there are many."""
         self._partitions = partitions
         self._changed: dict[Partition, None] = {}
         self.timeout_s = timeout_s
@@ -68,11 +70,12 @@ class DelayedOperation:
 
     def try_complete(self) -> None:
         """Completes the operation if the changes since the last call allow it."""
-        if self.done:
+        completion = self._completion
+        if completion is None:
             return
         changed, self._changed = self._changed, {}
         try:
-            is_complete = self._completion.try_complete(changed)
+            is_complete = completion.try_complete(changed)
         except Exception as error:
             self._fail(error)
             is_complete = True
@@ -81,9 +84,11 @@ class DelayedOperation:
 
     def expire(self) -> None:
         """Completes the operation with what there is, because its time is over."""
+        completion = self._completion
+        assert completion is not None, "an operation that is done does not expire"
         self.cancel()
         try:
-            self._completion.expire()
+            completion.expire()
         except Exception as error:
             self._fail(error)
 
@@ -98,6 +103,7 @@ class DelayedOperation:
         if self.done:
             return
         self.done = True
+        self._completion = None
         for partition in self._partitions:
             partition.watchers.pop(self, None)
         self._purgatory.remove(self)

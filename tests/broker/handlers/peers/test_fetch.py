@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import gc
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from uuid import UUID
 
 import pytest
 
+from barnabas.broker.handlers.peers.fetch import DelayedFollowerFetch
 from barnabas.broker.peers.peer_connections import Role
 from barnabas.config.broker_settings import RACK_AWARE
 from barnabas.connection.broker.client_request import ClientRequest
@@ -164,6 +166,23 @@ def test_a_request_waits_for_records(follower: Follower) -> None:
     follower.cluster.append(1, "u", b"a")
     ((topic_id, data),) = partitions(waiting.result(SOON_S))
     assert (topic_id, offsets_of(data.records or b"")) == (u, [0])
+
+
+def test_answered_requests_need_no_garbage_collection(follower: Follower) -> None:
+    """One for each record and follower would keep a garbage collection busy that stops the event loop."""
+    t = follower.create("t")
+    session_id = follower.begin((t, 0, 0))
+    gc.collect()
+    gc.disable()
+    try:
+        for number in range(20):
+            waiting = follower.send(fetch((t, 0, number), session_id=session_id, epoch=number + 1))
+            follower.waits()
+            follower.cluster.append(1, "t", b"a")
+            assert partitions(waiting.result(SOON_S))
+        assert sum(isinstance(each, DelayedFollowerFetch) for each in gc.get_objects()) <= 1
+    finally:
+        gc.enable()
 
 
 def test_records_are_sent_once_until_the_partition_is_named_again(follower: Follower) -> None:
