@@ -70,9 +70,10 @@ from barnabas.metadata.image import MetadataImage, PartitionImage, TopicImage
 from barnabas.network.acceptor import Acceptor, open_listener
 from barnabas.network.connection import RequestConnection
 from barnabas.network.time_slicing import TimeSlicer
+from barnabas.registry.content import RegistryContent
 from barnabas.registry.embedded import EmbeddedRegistry
 from barnabas.registry.processes import begin_process, end_process
-from barnabas.registry.registry import BrokerRegistration, Founding, Registry
+from barnabas.registry.registry import BrokerRegistration, Registry
 from barnabas.replication.group_commit import GroupCommit
 from barnabas.replication.replica import IsrChange
 from barnabas.replication.replica_manager import ReplicaManager
@@ -347,7 +348,7 @@ class Broker:
             self._image = self.registry.load().image
         self.cluster_id = self.log_manager.cluster_id
 
-    def _open_registry(self, path: Path | None, founding: Founding | None, undo: contextlib.ExitStack) -> None:
+    def _open_registry(self, path: Path | None, founding: RegistryContent | None, undo: contextlib.ExitStack) -> None:
         """Opens the registry in a file; without a path the one in ZooKeeper."""
         self._registry_reserve: SpaceReserve | None = None
         if path is None:

@@ -17,6 +17,7 @@ __all__ = [
     "CONSUMER_OFFSETS",
     "EMPTY_IMAGE",
     "INTERNAL_TOPICS",
+    "NO_CONTROLLER",
     "NO_LEADER",
     "TRANSACTION_STATE",
     "BrokerImage",

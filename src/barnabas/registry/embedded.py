@@ -9,13 +9,10 @@ calls the watchers. A session ends with its process, which the kernel tells for 
 Only the owner of the file can read it, because it has the secret of the cluster.
 """
 
-import logging
-import os
 import sqlite3
-import stat
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Final, Literal
 
@@ -24,6 +21,8 @@ from barnabas.errors import UsageError
 from barnabas.log.directories.data_directory import new_cluster_id
 from barnabas.metadata.delta import MetadataChange, MetadataDelta
 from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from barnabas.registry import embedded_tables as tables
+from barnabas.registry.content import RegistryContent
 from barnabas.registry.processes import is_running
 from barnabas.registry.registry import (
     AddPartitions,
@@ -31,7 +30,6 @@ from barnabas.registry.registry import (
     Change,
     CreateTopic,
     DeleteTopic,
-    Founding,
     LeaderChange,
     ProducerIdBlock,
     Registry,
@@ -42,74 +40,11 @@ from barnabas.registry.registry import (
     SetPartition,
     SetTopicConfig,
 )
-from barnabas.registry.sqlite_file import SqliteFile
 from barnabas.types import BrokerId
 
-__all__ = ["EmbeddedRegistry", "is_founded"]
+__all__ = ["EmbeddedRegistry"]
 
-_FORMAT: Final = 1
-"""A later release may add tables, columns with defaults, kinds of settings and lists to `unsettled`, and keep the
-format: during a rolling upgrade brokers of this one go on using the file."""
 _CHANGES_KEPT: Final = 10_000
-
-_SCHEMA: Final = """
-CREATE TABLE state (
-    format INTEGER, cluster_id TEXT, version INTEGER, broker_epoch INTEGER, controller_id INTEGER,
-    controller_broker_epoch INTEGER, controller_epoch INTEGER, next_producer_id INTEGER
-);
-CREATE TABLE topics (name TEXT PRIMARY KEY, topic_id BLOB) WITHOUT ROWID;
-CREATE TABLE partitions (
-    topic TEXT, number INTEGER, leader INTEGER, leader_epoch INTEGER, partition_epoch INTEGER,
-    replicas TEXT, isr TEXT, unsettled TEXT NOT NULL DEFAULT '', PRIMARY KEY (topic, number)
-) WITHOUT ROWID;
-CREATE TABLE configs (
-    kind TEXT, resource TEXT, name TEXT, value TEXT, PRIMARY KEY (kind, resource, name)
-) WITHOUT ROWID;
-CREATE TABLE changes (version INTEGER, kind TEXT, name TEXT);
-CREATE INDEX changes_by_version ON changes (version);
-"""
-
-_BROKERS: Final = """
-CREATE TABLE brokers (
-    node_id INTEGER PRIMARY KEY, epoch INTEGER, rack TEXT, endpoints TEXT, peer_endpoint TEXT, process TEXT,
-    fenced INTEGER, returned TEXT
-)
-"""
-"""Made anew in a file whose sessions still ended by time."""
-_BROKER_COLUMNS: Final = "node_id", "epoch", "rack", "endpoints", "peer_endpoint", "process", "fenced", "returned"
-_PARTITION_COLUMNS: Final = ("leader", "leader_epoch", "partition_epoch", "replicas", "isr", "unsettled")
-_LISTS: Final = 4
-"""The number of lists in `unsettled`."""
-_LEADER_CHANGE_COLUMNS: Final = (
-    *("time_ms", "topic", "number", "from_leader", "to_leader", "leader_epoch", "reason", "took_ms"),
-)
-_HAS_PROCESSES: Final = "SELECT count(*) FROM pragma_table_info('brokers') WHERE name = 'process'"
-
-_DIRECTORIES: Final = """
-CREATE TABLE IF NOT EXISTS directories (
-    node_id INTEGER, directory_id BLOB, path TEXT, PRIMARY KEY (node_id, directory_id)
-) WITHOUT ROWID
-"""
-"""Also added to a file of format 1 that was made before directory ids were recorded."""
-
-_UNSETTLED: Final = "ALTER TABLE partitions ADD COLUMN unsettled TEXT NOT NULL DEFAULT ''"
-"""The lists of brokers that a partition has only during a reassignment or below min.insync.replicas, as `4,5/1//`; ''
-for the other partitions. The column is also added to a file of format 1 that was made before there were such lists."""
-
-_LEADER_CHANGES: Final = """
-CREATE TABLE IF NOT EXISTS leader_changes (
-    id INTEGER PRIMARY KEY, time_ms INTEGER, topic TEXT, number INTEGER, from_leader INTEGER, to_leader INTEGER,
-    leader_epoch INTEGER, reason TEXT, took_ms INTEGER
-)
-"""
-"""Also added to a file of format 1 that was made before there was a history of leaders."""
-
-_SECRETS: Final = "CREATE TABLE IF NOT EXISTS secrets (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID"
-"""Also added to a file of format 1 that was made before a cluster had a secret."""
-_SECRET_BYTES: Final = 32
-_CLUSTER_SECRET: Final = "SELECT value FROM secrets WHERE name = 'cluster'"
-
-_HAS_STATE: Final = "SELECT count(*) FROM sqlite_master WHERE name = 'state'"
 
 _Kind = Literal["topic", "topic_config", "broker_config", "broker", "none"]
 
@@ -118,122 +53,52 @@ class _Refused(Exception):
     """A condition of a write does not hold: the transaction rolls back."""
 
 
-def is_founded(path: Path) -> bool:
-    """Returns whether the file contains a registry. EmbeddedRegistry refuses a file that cannot be read."""
-    if not path.exists():
-        return False
-    with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as db:
-        return bool(db.execute(_HAS_STATE).fetchone()[0])
-    return True
-
-
-def _way_out(path: Path, error: Exception) -> str:
-    if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
-        return "restore it from a copy: topics and their settings stand in it"
-    if not os.access(path.parent, os.W_OK):
-        return f"let the broker's user write in {path.parent}, or choose another with --data-dir"
-    return "make room for it, and see that no other program holds it"
-
-
-def _make_private(path: Path) -> None:
-    """Lets only the owner read the registry: makes its file before SQLite does, or takes the rights of others away."""
-    with suppress(OSError):  # SQLite reports a path where no file can be made
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-    # By their names: to close a file that this process uses by SQLite would end SQLite's locks on it.
-    for suffix in ("", "-wal", "-shm"):
-        with suppress(FileNotFoundError):
-            _take_rights_of_others(f"{path}{suffix}")
-
-
-def _take_rights_of_others(path: str) -> None:
-    if not stat.S_IMODE(os.stat(path).st_mode) & 0o077:
-        return
-    try:
-        os.chmod(path, 0o600)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        logging.getLogger("barnabas.registry").warning(
-            "%s can be read by others, and the secret of the cluster's brokers is in it: %s; "
-            "let the broker's user own the file, or restrict its directory",
-            path,
-            error.strerror,
-        )
-
-
 class EmbeddedRegistry(Registry):
     """The registry in an SQLite file. Each broker process makes its own object with the path of the same file."""
 
     max_changes_per_write = 100_000
-    max_leader_changes = 10_000
+    max_leader_changes = tables.MAX_LEADER_CHANGES
 
     def __init__(
         self,
         path: Path,
         *,
-        founding: Founding | None = None,
+        founding: RegistryContent | None = None,
         room: Callable[[], AbstractContextManager[None]] = nullcontext,
         is_running: Callable[[str], bool] = is_running,
     ) -> None:
         """Opens the file, or makes it (about 3 ms) with the content of `founding`. `room` makes the context in which
         writes find space on a full disk, except for new topics and partitions. `is_running` says whether the process of
-        a registration may be alive. Raises UsageError if the file cannot be opened or is no registry."""
+        a registration may be alive. Raises UsageError if the file cannot be opened, is no registry, or one that has
+        been moved to another store."""
         self._path = path
         self._is_running = is_running
         self._watchers: list[Callable[[], None]] = []
         self._node_id: int | None = None
         self._epoch = 0
-        _make_private(path)
         try:
-            self._db = SqliteFile(path, room)
-            self._prepare(founding or Founding(new_cluster_id()))
+            self._db = tables.open_file(path, room)
+            content = founding or RegistryContent(MetadataImage(new_cluster_id(), version=1))
+            with self._db.transaction(durable=bool(content.image.topics or content.image.broker_configs)):
+                if tables.has_tables(self._db):
+                    tables.prepare(self._db, path)
+                else:
+                    tables.make_tables(self._db, content)
+                move = tables.read_move(self._db)
             self._data_version = self._db.data_version()
         except (sqlite3.Error, RegistryUnavailable) as error:
-            raise UsageError(f"{path}: cannot be used as the registry: {error}; {_way_out(path, error)}") from None
+            raise tables.cannot_be_used(path, error) from None
+        if move is not None:
+            self._db.close()
+            raise UsageError(f"{path}: cannot be used as the registry: {move.refusal(str(path))}")
 
-    def _prepare(self, founding: Founding) -> None:
-        db = self._db
-        with db.transaction(durable=bool(founding.changes)):
-            if db.row(_HAS_STATE)[0]:
-                found = db.row("SELECT format FROM state")[0]
-                if found != _FORMAT:
-                    raise UsageError(
-                        f"{self._path}: registry format {found} is not the format {_FORMAT} that this version reads; "
-                        "use the version of barnabas that wrote it"
-                    )
-                db.execute(_DIRECTORIES)
-                self._prepare_secret()
-                if not db.row(_HAS_PROCESSES)[0]:
-                    db.execute("DROP TABLE brokers")
-                    db.execute(_BROKERS)
-                self._add_unsettled()
-                db.execute(_LEADER_CHANGES)
-                return
-            db.execute(_DIRECTORIES)
-            db.execute(_LEADER_CHANGES)
-            self._prepare_secret()
-            db.execute(_BROKERS)
-            for statement in _SCHEMA.split(";"):
-                db.execute(statement)
-            db.execute(
-                "INSERT INTO state VALUES (?, ?, ?, ?, -1, 0, ?, ?)",
-                (
-                    *(_FORMAT, founding.cluster_id, founding.version, founding.broker_epoch),
-                    *(founding.controller_epoch, founding.next_producer_id),
-                ),
-            )
-            for change in founding.changes:
-                self._apply(change)
-
-    def _add_unsettled(self) -> None:
-        if not any(row[1] == "unsettled" for row in self._db.execute("PRAGMA table_info(partitions)")):
-            self._db.execute(_UNSETTLED)
-
-    def _prepare_secret(self) -> None:
-        """Makes the secret of the cluster if there is none."""
-        self._db.execute(_SECRETS)
-        if not self._db.execute(_CLUSTER_SECRET).fetchall():
-            self._db.execute(_insert("secrets", "name", "value"), ("cluster", os.urandom(_SECRET_BYTES)))
+    @contextmanager
+    def _writing(self, *, durable: bool = True, with_room: bool = True) -> Iterator[None]:
+        """A transaction that writes, unless the registry has been moved since it was opened."""
+        with self._db.transaction(durable=durable, with_room=with_room):
+            if (move := tables.read_move(self._db)) is not None:
+                raise RegistryUnavailable(f"the registry {self._path} cannot be used: {move.refusal(str(self._path))}")
+            yield
 
     # -- what is there ----------------------------------------------------------------------------------------------
 
@@ -248,7 +113,7 @@ class EmbeddedRegistry(Registry):
             delta = MetadataDelta(base)
             changed = self._changed_since(base.version) if base.version else None
             if changed is None:
-                self._read_all(delta)
+                tables.read_everything(self._db, delta)
             else:
                 self._read_changed(delta, changed)
             delta.controller_id, delta.controller_epoch = controller_id, controller_epoch
@@ -264,35 +129,9 @@ class EmbeddedRegistry(Registry):
             changed.setdefault(kind, []).append(name)
         return changed
 
-    def _read_all(self, delta: MetadataDelta) -> None:
-        delta.clear()
-        for broker in self._brokers():
-            delta.put_broker(broker)
-        partitions: dict[str, list[PartitionImage]] = {}
-        rows = self._db.execute(
-            "SELECT topic, leader, leader_epoch, replicas, isr, partition_epoch, unsettled FROM partitions "
-            "ORDER BY topic, number"
-        )
-        ids = _IdLists()
-        for topic, leader, leader_epoch, replicas, isr, partition_epoch, unsettled in rows:
-            partition = PartitionImage(leader, leader_epoch, ids[replicas], ids[isr], partition_epoch)
-            if unsettled:
-                partition = PartitionImage(*partition[:5], *(ids[text] for text in unsettled.split("/")[:_LISTS]))
-            partitions.setdefault(topic, []).append(partition)
-        for name, topic_id in self._db.execute("SELECT name, topic_id FROM topics"):
-            delta.put_topic(TopicImage(name, uuid.UUID(bytes=topic_id), tuple(partitions[name])))
-        configs: dict[tuple[str, str], dict[str, str]] = {}
-        for kind, resource, name, value in self._db.execute("SELECT kind, resource, name, value FROM configs"):
-            configs.setdefault((kind, resource), {})[name] = value
-        for (kind, resource), config in configs.items():
-            if kind == "topic_config":
-                delta.set_topic_config(resource, config)
-            elif kind == "broker_config":
-                delta.set_broker_config(resource, config)
-
     def _read_changed(self, delta: MetadataDelta, changed: Mapping[_Kind, list[str]]) -> None:
         if "broker" in changed:
-            present = {broker.node_id: broker for broker in self._brokers()}
+            present = {broker.node_id: broker for broker in tables.read_brokers(self._db)}
             for node_id in (BrokerId(int(name)) for name in changed["broker"]):
                 if node_id in present:
                     delta.put_broker(present[node_id])
@@ -309,23 +148,6 @@ class EmbeddedRegistry(Registry):
         for name in changed.get("broker_config", ()):
             delta.set_broker_config(name, self._config("broker_config", name))
 
-    def _brokers(self) -> Iterator[BrokerImage]:
-        rows = self._db.execute(
-            "SELECT node_id, epoch, endpoints, rack, fenced, peer_endpoint, process, returned FROM brokers"
-        )
-        for node_id, epoch, endpoints, rack, fenced, peer_endpoint, process, returned in rows:
-            peers = _endpoints(peer_endpoint)
-            yield BrokerImage(
-                node_id,
-                epoch,
-                _endpoints(endpoints),
-                rack,
-                bool(fenced),
-                peers[0] if peers else None,
-                process,
-                returned,
-            )
-
     def _topic(self, name: str) -> TopicImage | None:
         row = self._db.execute("SELECT topic_id FROM topics WHERE name = ?", (name,)).fetchone()
         if row is None:
@@ -335,11 +157,11 @@ class EmbeddedRegistry(Registry):
             "WHERE topic = ? ORDER BY number",
             (name,),
         )
-        ids = _IdLists()
+        ids = tables.IdLists()
         partitions = tuple(
             PartitionImage(
                 *(leader, leader_epoch, ids[replicas], ids[isr], partition_epoch),
-                *((ids[text] for text in unsettled.split("/")[:_LISTS]) if unsettled else ()),
+                *((ids[text] for text in unsettled.split("/")[: tables.LISTS]) if unsettled else ()),
             )
             for leader, leader_epoch, replicas, isr, partition_epoch, unsettled in rows
         )
@@ -364,7 +186,7 @@ class EmbeddedRegistry(Registry):
 
     def cluster_secret(self) -> bytes:
         with self._db.reading():
-            return bytes(self._db.row(_CLUSTER_SECRET)[0])
+            return tables.read_secret(self._db)
 
     # -- sessions ---------------------------------------------------------------------------------------------------
 
@@ -378,7 +200,7 @@ class EmbeddedRegistry(Registry):
 
     def register_broker(self, registration: BrokerRegistration) -> int | None:
         node_id = registration.node_id
-        with self._db.transaction():
+        with self._writing():
             recorded = self._directories(node_id)
             query = "SELECT process, CASE WHEN fenced THEN returned ELSE '' END FROM brokers WHERE node_id = ?"
             held = self._db.execute(query, (node_id,)).fetchone()
@@ -389,36 +211,37 @@ class EmbeddedRegistry(Registry):
                 self._set_directories(node_id, registration.directories)
             returned = registration.returned(recorded, held[1] if held is not None else "")
             epoch = int(self._db.row("UPDATE state SET broker_epoch = broker_epoch + 1 RETURNING broker_epoch")[0])
-            peers = () if registration.peer_endpoint is None else (registration.peer_endpoint,)
             others = self._db.row("SELECT count(*) FROM brokers WHERE node_id != ?", (node_id,))[0]
-            self._db.execute(
-                _insert("brokers", *_BROKER_COLUMNS, replaces=True),
-                (
-                    *(node_id, epoch, registration.rack, _texts(registration.endpoints)),
-                    *(_texts(peers), registration.process, int(others > 0), returned),
-                ),
+            broker = BrokerImage(
+                BrokerId(node_id),
+                epoch,
+                registration.endpoints,
+                registration.rack,
+                others > 0,
+                registration.peer_endpoint,
+                registration.process,
+                returned,
             )
+            tables.put_brokers(self._db, [broker])
             self._record([("broker", str(node_id))])
         self._node_id, self._epoch = node_id, epoch
         self._hint()
         return epoch
 
     def set_peer_endpoint(self, endpoint: Endpoint) -> None:
-        with self._db.transaction():
+        with self._writing():
             self._db.execute(
                 "UPDATE brokers SET peer_endpoint = ? WHERE node_id = ? AND epoch = ?",
-                (_texts((endpoint,)), self._node_id, self._epoch),
+                (tables.texts((endpoint,)), self._node_id, self._epoch),
             )
             self._record([("broker", str(self._node_id))])
         self._hint()
 
     def announce_brokers(self, node_ids: Iterable[int]) -> None:
-        with self._db.transaction():
-            known = {broker.node_id for broker in self._brokers()}
-            added = [node_id for node_id in node_ids if node_id not in known]
-            self._db.executemany(
-                _insert("brokers", *_BROKER_COLUMNS), [(node_id, 0, None, "", "", "", 1, "") for node_id in added]
-            )
+        with self._writing():
+            known = {broker.node_id for broker in tables.read_brokers(self._db)}
+            added = [BrokerId(node_id) for node_id in node_ids if node_id not in known]
+            tables.put_brokers(self._db, [BrokerImage(node_id, 0, (), fenced=True) for node_id in added])
             if added:
                 self._record([("broker", str(node_id)) for node_id in added])
         self._hint()
@@ -426,13 +249,17 @@ class EmbeddedRegistry(Registry):
     def _set_directories(self, node_id: int, directories: Mapping[uuid.UUID, str]) -> None:
         self._db.execute("DELETE FROM directories WHERE node_id = ?", (node_id,))
         self._db.executemany(
-            _insert("directories", "node_id", "directory_id", "path"),
+            tables.insert("directories", *tables.DIRECTORY_COLUMNS),
             [(node_id, directory_id.bytes, path) for directory_id, path in directories.items()],
         )
 
     def dead_brokers(self) -> list[tuple[BrokerId, int]]:
         with self._db.reading():
-            return [(b.node_id, b.epoch) for b in self._brokers() if not b.fenced and not self._is_running(b.process)]
+            return [
+                (b.node_id, b.epoch)
+                for b in tables.read_brokers(self._db)
+                if not b.fenced and not self._is_running(b.process)
+            ]
 
     def has_session(self, node_id: BrokerId, epoch: int) -> bool:
         with self._db.reading():
@@ -442,7 +269,7 @@ class EmbeddedRegistry(Registry):
         if self._node_id is None:
             return
         node_id, self._node_id = self._node_id, None
-        with self._db.transaction(durable=False):
+        with self._writing(durable=False):
             ended = self._db.execute(
                 "UPDATE brokers SET fenced = 1, process = '' WHERE node_id = ? AND epoch = ?", (node_id, self._epoch)
             ).rowcount
@@ -456,7 +283,7 @@ class EmbeddedRegistry(Registry):
     def elect_controller(self) -> int | None:
         if self._node_id is None:
             return None
-        with self._db.transaction():
+        with self._writing():
             registered = self._db.row(
                 "SELECT count(*) FROM brokers WHERE node_id = ? AND epoch = ?", (self._node_id, self._epoch)
             )
@@ -480,7 +307,7 @@ class EmbeddedRegistry(Registry):
     def resign(self) -> None:
         if self._node_id is None:
             return
-        with self._db.transaction():
+        with self._writing():
             freed = self._db.execute(
                 "UPDATE state SET controller_id = -1 WHERE controller_id = ? AND controller_broker_epoch = ?",
                 (self._node_id, self._epoch),
@@ -502,7 +329,7 @@ class EmbeddedRegistry(Registry):
         touched: list[tuple[_Kind, str]] = []
         grows = any(isinstance(change, CreateTopic | AddPartitions) for change in changes)
         try:
-            with self._db.transaction(with_room=not grows):
+            with self._writing(with_room=not grows):
                 if self._db.row("SELECT controller_epoch FROM state")[0] != controller_epoch:
                     raise _Refused
                 for change in changes:
@@ -518,7 +345,7 @@ class EmbeddedRegistry(Registry):
         return True
 
     def _add_leader_changes(self, rows: Sequence[LeaderChange]) -> None:
-        self._db.executemany(_insert("leader_changes", *_LEADER_CHANGE_COLUMNS), rows)
+        self._db.executemany(tables.insert("leader_changes", *tables.LEADER_CHANGE_COLUMNS), rows)
         self._db.execute(
             "DELETE FROM leader_changes WHERE id <= (SELECT max(id) FROM leader_changes) - ?",
             (self.max_leader_changes,),
@@ -526,12 +353,7 @@ class EmbeddedRegistry(Registry):
 
     def leader_changes(self, limit: int) -> list[LeaderChange]:
         with self._db.reading():
-            rows = self._db.execute(
-                "SELECT time_ms, topic, number, from_leader, to_leader, leader_epoch, reason, took_ms "
-                "FROM leader_changes ORDER BY id DESC LIMIT ?",
-                (max(limit, 0),),
-            ).fetchall()
-        return [LeaderChange(*row) for row in reversed(rows)]
+            return tables.read_leader_changes(self._db, limit)
 
     def _apply(self, change: Change) -> tuple[_Kind, str]:
         match change:
@@ -543,7 +365,7 @@ class EmbeddedRegistry(Registry):
                 self._check_id(change.name, change.topic_id)
                 if self._db.row("SELECT count(*) FROM partitions WHERE topic = ?", (change.name,))[0] != change.first:
                     raise _Refused
-                self._insert_partitions(change.name, change.first, change.partitions)
+                tables.insert_partitions(self._db, change.name, change.first, change.partitions)
             case SetPartition():
                 self._set_partition(change)
             case SetTopicConfig():
@@ -564,10 +386,9 @@ class EmbeddedRegistry(Registry):
 
     def _create_topic(self, change: CreateTopic) -> None:
         try:
-            self._db.execute(_insert("topics", "name", "topic_id"), (change.name, change.topic_id.bytes))
+            tables.insert_topic(self._db, TopicImage(change.name, change.topic_id, change.partitions))
         except sqlite3.IntegrityError:
             raise _Refused from None
-        self._insert_partitions(change.name, 0, change.partitions)
         if change.config:
             self._set_config("topic_config", change.name, change.config)
 
@@ -583,7 +404,7 @@ class EmbeddedRegistry(Registry):
         written = self._db.execute(
             "UPDATE partitions SET leader = ?, leader_epoch = ?, partition_epoch = ?, replicas = ?, isr = ?, "
             "unsettled = ? WHERE topic = ? AND number = ? AND partition_epoch = ?",
-            (*_partition_row(partition), change.name, change.partition_index, change.expected_partition_epoch),
+            (*tables.partition_row(partition), change.name, change.partition_index, change.expected_partition_epoch),
         ).rowcount
         if written != 1:
             raise _Refused
@@ -609,23 +430,14 @@ class EmbeddedRegistry(Registry):
         if row is None or row[0] != topic_id.bytes:
             raise _Refused
 
-    def _insert_partitions(self, name: str, first: int, partitions: Iterable[PartitionImage]) -> None:
-        self._db.executemany(
-            _insert("partitions", "topic", "number", *_PARTITION_COLUMNS),
-            [(name, number, *_partition_row(partition)) for number, partition in enumerate(partitions, first)],
-        )
-
     def _set_config(self, kind: _Kind, resource: str, config: Mapping[str, str]) -> None:
         self._db.execute("DELETE FROM configs WHERE kind = ? AND resource = ?", (kind, resource))
-        self._db.executemany(
-            _insert("configs", "kind", "resource", "name", "value"),
-            [(kind, resource, name, value) for name, value in config.items()],
-        )
+        tables.insert_config(self._db, kind, resource, config)
 
     # -- producer ids -----------------------------------------------------------------------------------------------
 
     def allocate_producer_ids(self, size: int = 1000) -> ProducerIdBlock:
-        with self._db.transaction():
+        with self._writing():
             after = self._db.row(
                 "UPDATE state SET next_producer_id = next_producer_id + ? RETURNING next_producer_id", (size,)
             )[0]
@@ -641,37 +453,6 @@ class EmbeddedRegistry(Registry):
         # A row is written even if no name changed: a gap in the versions would mean "no longer known".
         rows: list[tuple[int, _Kind, str]] = [(version, kind, name) for kind, name in touched]
         rows = rows or [(version, "none", "")]
-        self._db.executemany(_insert("changes", "version", "kind", "name"), rows)
+        self._db.executemany(tables.insert("changes", "version", "kind", "name"), rows)
         if version % 1000 == 0:
             self._db.execute("DELETE FROM changes WHERE version <= ?", (version - _CHANGES_KEPT,))
-
-
-class _IdLists(dict[str, tuple[BrokerId, ...]]):
-    """Parses `1,2,3` to (1, 2, 3), once for each different text: 100,000 partitions have few different replica sets."""
-
-    def __missing__(self, text: str) -> tuple[BrokerId, ...]:
-        ids = tuple(BrokerId(int(node_id)) for node_id in text.split(",")) if text else ()
-        self[text] = ids
-        return ids
-
-
-def _insert(table: str, *columns: str, replaces: bool = False) -> str:
-    """Returns the statement that inserts a row, whatever columns a later release has added."""
-    verb = "INSERT OR REPLACE" if replaces else "INSERT"
-    return f"{verb} INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
-
-
-def _partition_row(partition: PartitionImage) -> tuple[int, int, int, str, str, str]:
-    replicas = ",".join(map(str, partition.replicas))
-    isr = replicas if partition.isr == partition.replicas else ",".join(map(str, partition.isr))
-    lists = partition[5:]
-    unsettled = "/".join(",".join(map(str, ids)) for ids in lists) if any(lists) else ""
-    return partition.leader, partition.leader_epoch, partition.partition_epoch, replicas, isr, unsettled
-
-
-def _endpoints(text: str) -> tuple[Endpoint, ...]:
-    return tuple(map(Endpoint.of_text, text.split()))
-
-
-def _texts(endpoints: Iterable[Endpoint]) -> str:
-    return " ".join(endpoint.text for endpoint in endpoints)

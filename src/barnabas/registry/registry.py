@@ -28,7 +28,6 @@ __all__ = [
     "Change",
     "CreateTopic",
     "DeleteTopic",
-    "Founding",
     "LeaderChange",
     "ProducerIdBlock",
     "Registry",
@@ -165,18 +164,6 @@ class LeaderChange(NamedTuple):
     reason: str
     took_ms: int
     """The time from the event, as the controller was told of it, to the write."""
-
-
-class Founding(NamedTuple):
-    """The initial content of a registry that is made from existing logs (`broker/startup/adoption.py`), or anew after
-    it was lost (`recovery.py`)."""
-
-    cluster_id: str
-    changes: Sequence[Change] = ()
-    next_producer_id: int = 0
-    version: int = 1
-    broker_epoch: int = 0
-    controller_epoch: int = 0
 
 
 class ProducerIdBlock(NamedTuple):

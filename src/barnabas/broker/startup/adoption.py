@@ -18,9 +18,9 @@ from barnabas.errors import CorruptMessage, InvalidConfig, KafkaError, UsageErro
 from barnabas.log.kraft_metadata import KraftMetadata, read_kraft_metadata
 from barnabas.log.log_manager import LogManager
 from barnabas.log.unified_log import UnifiedLog
-from barnabas.metadata.image import INTERNAL_TOPICS, MetadataImage, PartitionImage
+from barnabas.metadata.image import INTERNAL_TOPICS, MetadataImage, PartitionImage, TopicImage
 from barnabas.metadata.topic_names import validate_topic_name
-from barnabas.registry.registry import Change, CreateTopic, Founding, SetBrokerConfig
+from barnabas.registry.content import RegistryContent
 from barnabas.types import LeaderEpoch
 
 __all__ = ["Adoption", "next_producer_id", "some"]
@@ -60,18 +60,23 @@ class Adoption:
         """The known settings, with which the logs are opened; no topics."""
         return MetadataImage(topic_configs=self._topic_configs, broker_configs=self._broker_configs)
 
-    def founding(self, logs: LogManager) -> Founding:
+    def founding(self, logs: LogManager) -> RegistryContent:
         """Returns the cluster of these logs. Raises UsageError if they are not whole topics."""
         topics: dict[str, dict[int, UnifiedLog]] = {}
         for tp, log in logs.logs.items():
             topics.setdefault(tp.topic, {})[tp.partition] = log
-        changes: list[Change] = [self._topic(name, partitions) for name, partitions in sorted(topics.items())]
-        changes += [SetBrokerConfig(name, config) for name, config in self._broker_configs.items()]
+        image = MetadataImage(
+            logs.cluster_id,
+            version=1,
+            topics={name: self._topic(name, partitions) for name, partitions in sorted(topics.items())},
+            topic_configs={name: config for name in topics if (config := self._config(name))},
+            broker_configs=self._broker_configs,
+        )
         if topics:
             self._tell(topics)
-        return Founding(logs.cluster_id, changes, self._next_producer_id(logs.logs.values()) if topics else 0)
+        return RegistryContent(image, self._next_producer_id(logs.logs.values()) if topics else 0)
 
-    def _topic(self, name: str, partitions: Mapping[int, UnifiedLog]) -> CreateTopic:
+    def _topic(self, name: str, partitions: Mapping[int, UnifiedLog]) -> TopicImage:
         topic_id = _one_id(name, partitions.values())
         count = max(partitions) + 1
         if self._kraft is not None and topic_id in self._kraft.partitions:
@@ -88,7 +93,7 @@ class Adoption:
         except KafkaError as error:
             raise UsageError(f"{partitions[0].directory} is no topic's: {error.message}; move it away") from None
         images = tuple(self._partition(partitions[index]) for index in range(count))
-        return CreateTopic(name, topic_id, images, self._config(name))
+        return TopicImage(name, topic_id, images)
 
     def _partition(self, log: UnifiedLog) -> PartitionImage:
         """Returns a partition with this broker as the leader, in a new leader epoch."""

@@ -15,7 +15,7 @@ from barnabas.errors import UsageError
 from barnabas.log.directories.checkpoints import METADATA_COPY, format_topic_id
 from barnabas.log.directories.data_directory import DataDirectory
 from barnabas.metadata.image import MetadataImage
-from barnabas.registry.embedded import is_founded
+from barnabas.registry.embedded_tables import is_founded
 from barnabas.types import BrokerId, TopicPartition
 
 __all__ = ["REGISTRY_FILE", "copied_by_others", "registry_path", "require_directories"]

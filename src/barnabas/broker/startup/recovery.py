@@ -15,9 +15,10 @@ from barnabas.config.broker import BrokerConfig
 from barnabas.errors import CorruptMessage, UsageError
 from barnabas.log.directories.checkpoints import META_PROPERTIES, METADATA_COPY, node_id_of, read_properties
 from barnabas.log.log_manager import LogManager
-from barnabas.metadata.image import MetadataImage, PartitionImage
-from barnabas.registry.embedded import EmbeddedRegistry, is_founded
-from barnabas.registry.registry import Change, CreateTopic, Founding, SetBrokerConfig
+from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from barnabas.registry.content import RegistryContent
+from barnabas.registry.embedded import EmbeddedRegistry
+from barnabas.registry.embedded_tables import is_founded
 from barnabas.types import BrokerId, LeaderEpoch, Offset, TopicPartition
 
 __all__ = ["Recovered", "recover_registry"]
@@ -73,7 +74,7 @@ def recover_registry(path: Path, data_dirs: Sequence[str]) -> Recovered:
             logs.shutdown()
     without_log: list[TopicPartition] = []
     out_of_isr: list[TopicPartition] = []
-    changes: list[Change] = [SetBrokerConfig(name, config) for name, config in image.broker_configs.items()]
+    topics: dict[str, TopicImage] = {}
     count = 0
     for name, topic in sorted(image.topics.items()):
         partitions = []
@@ -86,20 +87,18 @@ def recover_registry(path: Path, data_dirs: Sequence[str]) -> Recovered:
                 out_of_isr.append(tp)
             partitions.append(_recovered(partition, found))
         count += len(partitions)
-        changes.append(CreateTopic(name, topic.topic_id, tuple(partitions), image.topic_config(name)))
-    founding = Founding(
+        topics[name] = topic._replace(partitions=tuple(partitions))
+    epochs = (image.version, *(broker.epoch for broker in image.brokers.values()))
+    recovered = MetadataImage(
         image.cluster_id,
-        changes,
-        producers,
-        image.version + _EPOCHS_GAP,
-        max((broker.epoch for broker in image.brokers.values()), default=0) + _EPOCHS_GAP,
-        image.controller_epoch + _EPOCHS_GAP,
+        version=max(epochs) + _EPOCHS_GAP,
+        controller_epoch=image.controller_epoch + _EPOCHS_GAP,
+        brokers={node_id: BrokerImage(node_id, 0, (), fenced=True) for node_id in sorted(image.brokers)},
+        topics=topics,
+        topic_configs=image.topic_configs,
+        broker_configs=image.broker_configs,
     )
-    registry = EmbeddedRegistry(path, founding=founding)
-    try:
-        registry.announce_brokers(sorted(image.brokers))
-    finally:
-        registry.close()
+    EmbeddedRegistry(path, founding=RegistryContent(recovered, producers)).close()
     return Recovered(image, count, without_log, out_of_isr)
 
 

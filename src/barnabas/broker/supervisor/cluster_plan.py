@@ -16,7 +16,7 @@ from barnabas.config.broker import BrokerConfig
 from barnabas.errors import UsageError
 from barnabas.log.directories.checkpoints import META_PROPERTIES, METADATA_COPY, node_id_of, read_properties
 from barnabas.log.directories.data_directory import DataDirectory
-from barnabas.registry.embedded import is_founded
+from barnabas.registry.embedded_tables import is_founded
 
 __all__ = ["check_directories", "cluster_defaults", "plan_brokers", "registry_file"]
 

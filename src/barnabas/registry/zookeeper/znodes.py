@@ -11,7 +11,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from barnabas.config.endpoints import Endpoint
 from barnabas.log.directories.checkpoints import format_topic_id, parse_topic_id
-from barnabas.metadata.image import BrokerImage, PartitionImage, TopicImage
+from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from barnabas.registry.content import Move
 from barnabas.registry.registry import BrokerRegistration, LeaderChange, RegistryUnavailable
 from barnabas.types import BrokerId
 
@@ -148,6 +149,16 @@ class Touched(NamedTuple):
     brokers: frozenset[BrokerId] = frozenset()
 
     @classmethod
+    def everything(cls, image: MetadataImage) -> "Touched":
+        """Returns all names in an image."""
+        return cls(
+            frozenset(image.topics),
+            frozenset(image.topic_configs),
+            frozenset(image.broker_configs),
+            frozenset(image.brokers),
+        )
+
+    @classmethod
     def together(cls, others: Iterable["Touched"]) -> "Touched":
         every = tuple(others)
         return cls(
@@ -167,6 +178,8 @@ class State(NamedTuple):
     controller_epoch: int
     history: tuple[tuple[int, Touched], ...] = ()
     """The last versions without a gap, up to the present one, with what was touched then."""
+    move: Move | None = None
+    """The mark of a registry that moves; it stands in the place of the format."""
 
     def touched_since(self, version: int) -> Touched | None:
         """Returns what was touched after a version; None if that is not known."""
@@ -186,7 +199,9 @@ class State(NamedTuple):
             if size > _HISTORY_BYTES_MAX:
                 break
             rows.append(row)
-        head = encode({"format": _FORMAT, **self._asdict(), "history": None})
+        fields = self._asdict()
+        move = fields.pop("move")
+        head = encode({"format": _FORMAT if move is None else move.encoded(), **fields, "history": None})
         return head.removesuffix(b"null}") + b"[" + b",".join(reversed(rows)) + b"]}"
 
     @classmethod
@@ -195,7 +210,8 @@ class State(NamedTuple):
 
     @classmethod
     def _of(cls, found: dict[str, Any]) -> "State":
-        if found["format"] != _FORMAT:
+        move = Move.parse(found["format"])
+        if move is None and found["format"] != _FORMAT:
             raise ValueError(f"format {found['format']}, and this version reads format {_FORMAT}")
         lists = slice(1, 1 + len(Touched._fields))  # a later release, in the same cluster, may have added more
         return cls(
@@ -204,6 +220,7 @@ class State(NamedTuple):
             found["controller_broker_epoch"],
             found["controller_epoch"],
             tuple((row[0], Touched(*map(frozenset, row[lists]))) for row in found["history"]),
+            move,
         )
 
 

@@ -22,7 +22,7 @@ from barnabas.config.endpoints import Endpoint
 from barnabas.errors import UsageError
 from barnabas.log.directories.data_directory import new_cluster_id
 from barnabas.metadata.delta import MetadataChange, MetadataDelta
-from barnabas.metadata.image import BrokerImage, MetadataImage, TopicImage
+from barnabas.metadata.image import BrokerImage, MetadataImage
 from barnabas.metadata.returned import Returned
 from barnabas.registry.image_changes import apply_changes
 from barnabas.registry.outside_requests import OutsideRequest
@@ -36,10 +36,18 @@ from barnabas.registry.registry import (
     RegistryUnavailable,
 )
 from barnabas.registry.zookeeper import znodes
+from barnabas.registry.zookeeper.image_nodes import (
+    MAX_LEADER_CHANGES,
+    Vanished,
+    leader_nodes,
+    read_changed,
+    read_everything,
+    read_leader_changes,
+)
 from barnabas.registry.zookeeper.request_nodes import RequestNodes
 from barnabas.registry.zookeeper.session import Check, Conflict, Create, Delete, Operation, Set, ZooKeeperSession
 from barnabas.registry.zookeeper.topic_nodes import TopicOperations, batches, removal, topic_operations, uncertain_paths
-from barnabas.registry.zookeeper.znodes import State, TopicMarker, Touched
+from barnabas.registry.zookeeper.znodes import State, Touched
 from barnabas.types import BrokerId
 
 __all__ = ["ZooKeeperRegistry"]
@@ -55,8 +63,6 @@ _HISTORY_KEPT: Final = 1000
 _NO_BROKER: Final = BrokerId(-1)
 
 _log = logging.getLogger("barnabas.registry")
-_KEEP_ALL: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-"""The settings of a topic of whose own ones nothing is known: none of its records is deleted."""
 
 
 class _Plan(NamedTuple):
@@ -67,15 +73,11 @@ class _Plan(NamedTuple):
     operations: Sequence[Operation]
 
 
-class _Vanished(Exception):
-    """A node is gone since another one named it."""
-
-
 class ZooKeeperRegistry(Registry):
     """Each broker process makes its own object, with the same `connect`: `host:2181,host:2181/path`."""
 
     max_changes_per_write = 500
-    max_leader_changes = 1000
+    max_leader_changes = MAX_LEADER_CHANGES
 
     def __init__(
         self,
@@ -169,7 +171,7 @@ class ZooKeeperRegistry(Registry):
         touched = self._touched_since(base.version)
         if touched is None:
             delta.clear()
-            touched = _everything(image)
+            touched = Touched.everything(image)
         _put(delta, image, touched)
         return delta.apply(image.version)
 
@@ -183,7 +185,10 @@ class ZooKeeperRegistry(Registry):
         (node,) = self._session.read([znodes.STATE], sync=sync)
         if node is None:
             raise RegistryUnavailable(f"the registry's {znodes.STATE} is gone")
-        return State.of_data(node.data), node.version
+        state = State.of_data(node.data)
+        if state.move is not None:
+            raise RegistryUnavailable(state.move.refusal(self._connect))
+        return state, node.version
 
     def _refresh(self) -> None:
         """Reads what others have written."""
@@ -194,8 +199,11 @@ class ZooKeeperRegistry(Registry):
                 return
             known = state.touched_since(self._image.version) if self._image.version else None
             try:
-                change = self._read_changed(known) if known is not None else self._read_all()
-            except _Vanished:
+                if known is not None:
+                    change = read_changed(self._session, self._image, known)
+                else:
+                    change = read_everything(self._session, self._image.cluster_id)
+            except Vanished:
                 continue
             if self._read_state(sync=False)[0].version == state.version:
                 change.controller_id, change.controller_epoch = state.controller_id, state.controller_epoch
@@ -206,72 +214,6 @@ class ZooKeeperRegistry(Registry):
                 self._state, self._node_version = state, node_version
                 return
         raise RegistryUnavailable("the registry changed all the time while it was read")
-
-    def _read_all(self) -> MetadataDelta:
-        parents = [znodes.TOPICS, znodes.TOPIC_CONFIGS, znodes.BROKER_CONFIGS, znodes.REGISTRATIONS]
-        topics, topic_configs, broker_configs, brokers = self._session.children(parents)
-        delta = MetadataDelta(MetadataImage(self._image.cluster_id))
-        self._read(
-            delta,
-            Touched(
-                frozenset(topics),
-                frozenset(topic_configs),
-                frozenset(map(znodes.broker_config_name, broker_configs)),
-                frozenset(BrokerId(int(name)) for name in brokers if name.isdecimal()),
-            ),
-        )
-        return delta
-
-    def _read_changed(self, touched: Touched) -> MetadataDelta:
-        delta = MetadataDelta(self._image)
-        self._read(delta, touched)
-        return delta
-
-    def _read(self, delta: MetadataDelta, touched: Touched) -> None:
-        """Puts what was touched as it is now."""
-        for node_id, node in self._named(touched.brokers, znodes.registration_path):
-            if node is None:
-                delta.remove_broker(node_id)
-            else:
-                delta.put_broker(znodes.parse_registration(node_id, node))
-        markers: dict[str, TopicMarker] = {}
-        for name, data in self._named(touched.topics, znodes.partitions_path):
-            marker = TopicMarker.of_data(name, data or b"")
-            if marker is None:
-                delta.remove_topic(name)
-            else:
-                markers[name] = marker
-        self._read_topics(delta, markers)
-        for name, data in self._named(touched.topic_configs, znodes.topic_config_path):
-            is_there = data is not None and delta.topic(name) is not None
-            former = self._image.topic_config(name) or _KEEP_ALL
-            delta.set_topic_config(name, _config(znodes.topic_config_path(name), data if is_there else None, former))
-        for name, data in self._named(touched.broker_configs, znodes.broker_config_path, skips_hidden=True):
-            former = self._image.broker_config(name)
-            delta.set_broker_config(name, _config(znodes.broker_config_path(name), data, former))
-
-    def _read_topics(self, delta: MetadataDelta, markers: Mapping[str, TopicMarker]) -> None:
-        paths = [
-            znodes.state_path(name, index) for name, marker in markers.items() for index in range(marker.partitions)
-        ]
-        states = zip(paths, self._session.read(paths))
-        for name, marker in markers.items():
-            partitions = []
-            for _ in range(marker.partitions):
-                path, node = next(states)
-                if node is None:
-                    raise _Vanished
-                partitions.append(znodes.parse_partition(path, node.data))
-            delta.put_topic(TopicImage(name, marker.topic_id, tuple(partitions)))
-
-    def _named(
-        self, names: Iterable[T], path: Callable[[T], str], *, skips_hidden: bool = False
-    ) -> list[tuple[T, bytes | None]]:
-        """Returns the data of the node of each name; None for those that are not there, and with `skips_hidden` for
-        those that this broker may not read."""
-        listed = list(names)
-        nodes = self._session.read([path(name) for name in listed], skips_hidden=skips_hidden)
-        return [(name, None if node is None else node.data) for name, node in zip(listed, nodes)]
 
     def watch(self, callback: Callable[[], None]) -> None:
         self._watchers.append(callback)
@@ -620,30 +562,14 @@ class ZooKeeperRegistry(Registry):
         rows = rows[-self.max_leader_changes :]
         yield Create(znodes.leader_changes_path(self._state.version + 1, len(rows)), znodes.encode_leader_changes(rows))
         kept = len(rows)
-        for path, count in self._leader_nodes():
+        for path, count in leader_nodes(self._session):
             if kept >= self.max_leader_changes:
                 yield Delete(path)
             kept += count
 
-    def _leader_nodes(self) -> list[tuple[str, int]]:
-        """Returns the nodes of the history of leaders with their numbers of rows, newest first."""
-        (names,) = self._session.children([znodes.LEADER_CHANGES])
-        return [znodes.parse_leader_changes_name(name) for name in sorted(names, reverse=True)]
-
     def leader_changes(self, limit: int) -> list[LeaderChange]:
         self._refresh()
-        limit = min(limit, self.max_leader_changes)
-        paths: list[str] = []
-        total = 0
-        for path, count in self._leader_nodes():
-            if total >= limit:
-                break
-            paths.append(path)
-            total += count
-        rows: list[LeaderChange] = []
-        for path, node in zip(reversed(paths), self._session.read(list(reversed(paths)))):
-            rows += () if node is None else znodes.parse_leader_changes(path, node.data)
-        return rows[-limit:] if limit > 0 else []
+        return read_leader_changes(self._session, min(limit, self.max_leader_changes))
 
     # -- what other programs write ----------------------------------------------------------------------------------
 
@@ -664,6 +590,7 @@ class ZooKeeperRegistry(Registry):
     def allocate_producer_ids(self, size: int = 1000) -> ProducerIdBlock:
         node_id = _NO_BROKER if self._registered is None else self._registered.node_id
         for _ in range(_ATTEMPTS):
+            self._read_state(sync=False)
             (node,) = self._session.read([znodes.PRODUCER_IDS])
             if node is None:
                 raise RegistryUnavailable(f"the registry's {znodes.PRODUCER_IDS} is gone")
@@ -677,26 +604,6 @@ class ZooKeeperRegistry(Registry):
     def abandon(self) -> None:
         self._watchers.clear()
         self._session.close()
-
-
-def _config(path: str, data: bytes | None, former: Mapping[str, str]) -> Mapping[str, str]:
-    """Returns the settings in a node; the former ones, if these cannot be read. Tools write there, and no broker could
-    start otherwise, nor another controller be elected. An empty node has lost its settings: whoever has none writes
-    that as JSON, too."""
-    try:
-        return {} if data is None else znodes.parse_config(path, data)
-    except RegistryUnavailable as error:
-        _log.warning("%s; until then these hold: %.200s", error, dict(former))
-        return former
-
-
-def _everything(image: MetadataImage) -> Touched:
-    return Touched(
-        frozenset(image.topics),
-        frozenset(image.topic_configs),
-        frozenset(image.broker_configs),
-        frozenset(image.brokers),
-    )
 
 
 def _put(delta: MetadataDelta, image: MetadataImage, touched: Touched) -> None:
