@@ -1,0 +1,65 @@
+"""The file of an embedded registry as a whole, for its move to another store or from there."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from barnabas.registry import embedded_tables as tables
+from barnabas.registry.content import Move, RegistryContent
+from barnabas.registry.migration import RegistryStore, StoredRegistry
+from barnabas.registry.processes import is_running
+from barnabas.registry.registry import RegistryUnavailable
+from barnabas.registry.sqlite_file import SqliteFile
+
+__all__ = ["EmbeddedStore"]
+
+
+class EmbeddedStore(RegistryStore):
+    """An SQLite file, which need not be there."""
+
+    max_leader_changes = tables.MAX_LEADER_CHANGES
+
+    def __init__(self, path: Path, *, is_running: Callable[[str], bool] = is_running) -> None:
+        """`is_running` says whether the process of a registration may be alive."""
+        self._path = path.absolute()
+        self._is_running = is_running
+        self._db: SqliteFile | None = None
+        self._read: tuple[object, ...] = ()
+        """The row of the last read that every write by brokers changes."""
+        self.name = str(self._path)
+
+    def read(self) -> StoredRegistry | None:
+        if not tables.is_founded(self._path):
+            return None
+        with self._transaction() as db:
+            tables.prepare(db, self._path)
+            content, self._read = tables.read_content(db), tables.read_state(db)
+            live = [broker.node_id for broker in content.image.brokers.values() if self._is_running(broker.process)]
+            return StoredRegistry(content, tables.read_move(db), live)
+
+    def write(self, content: RegistryContent, move: Move) -> None:
+        with self._transaction() as db:
+            tables.make_tables(db, content)
+            tables.set_move(db, move)
+
+    def set_move(self, move: Move | None) -> bool:
+        with self._transaction() as db:
+            if tables.read_state(db) != self._read:
+                return False
+            tables.set_move(db, move)
+            return True
+
+    @contextmanager
+    def _transaction(self) -> Iterator[SqliteFile]:
+        try:
+            if self._db is None:
+                self._db = tables.open_file(self._path)
+            with self._db.transaction():
+                yield self._db
+        except (sqlite3.Error, RegistryUnavailable) as error:
+            raise tables.cannot_be_used(self._path, error) from None
+
+    def close(self) -> None:
+        if self._db is not None:
+            self._db.close()

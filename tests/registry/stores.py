@@ -1,0 +1,72 @@
+"""The places between which a registry moves in tests: a file, and a path in a real ZooKeeper."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from barnabas.registry.content import Move, RegistryContent
+from barnabas.registry.embedded import EmbeddedRegistry
+from barnabas.registry.embedded_store import EmbeddedStore
+from barnabas.registry.migration import Moved, RegistryStore, StoredRegistry, move_registry
+from barnabas.registry.registry import Registry
+from zookeeper_server import ZooKeeperServer
+
+__all__ = ["FilePlace", "Place", "ZooKeeperPlace", "move", "put", "read"]
+
+
+class Place(ABC):
+    @abstractmethod
+    def store(self) -> RegistryStore:
+        """The registry as a whole."""
+
+    @abstractmethod
+    def registry(self) -> Registry:
+        """A session of a broker, as one opens it whose data directories have been used."""
+
+
+class FilePlace(Place):
+    def __init__(self, path: Path, is_running: Callable[[str], bool] = bool) -> None:
+        self.path = path
+        self._is_running = is_running
+
+    def store(self) -> RegistryStore:
+        return EmbeddedStore(self.path, is_running=self._is_running)
+
+    def registry(self) -> Registry:
+        return EmbeddedRegistry(self.path, is_running=self._is_running)
+
+
+class ZooKeeperPlace(Place):
+    def __init__(self, zookeeper: ZooKeeperServer, is_running: Callable[[str], bool] = bool) -> None:
+        self.connect = zookeeper.new_path()
+        self._is_running = is_running
+
+    def store(self) -> RegistryStore:
+        from barnabas.registry.zookeeper.zookeeper_store import ZooKeeperStore  # needs kazoo
+
+        return ZooKeeperStore(self.connect, is_running=self._is_running)
+
+    def registry(self) -> Registry:
+        from barnabas.registry.zookeeper.zookeeper_registry import ZooKeeperRegistry
+
+        return ZooKeeperRegistry(self.connect, is_running=self._is_running)
+
+
+def move(source: Place, target: Place) -> Moved:
+    with closing(source.store()) as one, closing(target.store()) as other:
+        return move_registry(one, other)
+
+
+def read(place: Place) -> StoredRegistry | None:
+    with closing(place.store()) as store:
+        return store.read()
+
+
+def put(place: Place, content: RegistryContent) -> None:
+    """Makes a registry with this content, where there may be one that is not whole."""
+    with closing(place.store()) as store:
+        store.read()
+        store.write(content, Move("put", "test", is_target=True))
+        store.read()
+        assert store.set_move(None)
