@@ -43,9 +43,14 @@ class ClusterProcesses:
     def __init__(self, root: Path, *, zookeeper: str = "", source: Path | None = None) -> None:
         """The registry is a file, or at `zookeeper`. `source` is where another release lies; None: this one."""
         self._root = root
-        self._registry = ("--zookeeper", zookeeper) if zookeeper else ("--registry", str(root / "registry.db"))
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._addresses: dict[int, str] = {}
+        self.begin(zookeeper=zookeeper, source=source)
+
+    def begin(self, *, zookeeper: str = "", source: Path | None = None) -> None:
+        """Starts all brokers."""
+        registry = ("--zookeeper", zookeeper) if zookeeper else ("--registry", str(self._root / "registry.db"))
+        self._registry = registry
         for node_id in (1, 2, 3):
             self._start(node_id, source)
         self.wait_for(lambda: all(self._is_ready(node_id) for node_id in (1, 2, 3)), "ready brokers")
@@ -111,6 +116,13 @@ class ClusterProcesses:
         assert self._processes[node_id].wait(READY_S) == 0, self.output(node_id)[-2000:]
         self._start(node_id, source)
         self.wait_for(lambda: self._is_ready(node_id), f"ready broker {node_id}")
+
+    def end(self) -> None:
+        """Ends all brokers by SIGTERM."""
+        for process in self._processes.values():
+            process.send_signal(signal.SIGTERM)
+        for node_id, process in self._processes.items():
+            assert process.wait(READY_S) == 0, self.output(node_id)[-2000:]
 
     def pause(self, node_id: int) -> None:
         self._processes[node_id].send_signal(signal.SIGSTOP)

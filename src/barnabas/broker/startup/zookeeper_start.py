@@ -1,7 +1,8 @@
 """Opens the registry in ZooKeeper for a broker that starts, and takes a node id from it where none is set."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import UsageError
@@ -11,9 +12,10 @@ from barnabas.log.directories.data_directory import DataDirectory
 if TYPE_CHECKING:
     import ssl
 
+    from barnabas.registry.migration import RegistryStore
     from barnabas.registry.zookeeper.zookeeper_registry import ZooKeeperRegistry
 
-__all__ = ["open_zookeeper", "with_node_id"]
+__all__ = ["open_zookeeper", "open_zookeeper_store", "with_node_id"]
 
 
 def open_zookeeper(config: BrokerConfig, directories: Sequence[DataDirectory]) -> "ZooKeeperRegistry":
@@ -22,24 +24,41 @@ def open_zookeeper(config: BrokerConfig, directories: Sequence[DataDirectory]) -
     return _open(config, next((directory.path for directory in directories if directory.used), None))
 
 
+def open_zookeeper_store(config: BrokerConfig) -> "RegistryStore":
+    """Opens what is at `zookeeper.connect` as a whole, for its move. Raises UsageError."""
+    with _with_kazoo():
+        from barnabas.registry.zookeeper.zookeeper_store import ZooKeeperStore
+    return ZooKeeperStore(**_connection(config))
+
+
 def _open(config: BrokerConfig, used: str | None) -> "ZooKeeperRegistry":
-    try:
+    with _with_kazoo():
         from barnabas.registry.zookeeper.zookeeper_registry import ZooKeeperRegistry
+    return ZooKeeperRegistry(**_connection(config), used_directory=used)
+
+
+@contextmanager
+def _with_kazoo() -> Iterator[None]:
+    """Raises UsageError if kazoo is not there to be imported."""
+    try:
+        yield
     except ModuleNotFoundError as error:
         if error.name != "kazoo":
             raise
         raise UsageError("zookeeper.connect: needs kazoo: pip install 'barnabas[zookeeper]'") from None
-    connect, timeout_ms = config.zookeeper_connect, config.zookeeper_session_timeout_ms
-    assert connect is not None
-    return ZooKeeperRegistry(
-        connect,
-        session_timeout_s=timeout_ms / 1000,
-        connect_s=(config.zookeeper_connection_timeout_ms or timeout_ms) / 1000,
-        digest=config.zookeeper_digest,
-        protects_all=config.zookeeper_set_acl,
-        tls=_tls_context(config) if config.zookeeper_ssl_client_enable else None,
-        used_directory=used,
-    )
+
+
+def _connection(config: BrokerConfig) -> dict[str, Any]:
+    """Returns the arguments by which one connects to ZooKeeper."""
+    timeout_ms = config.zookeeper_session_timeout_ms
+    return {
+        "connect": config.zookeeper_connect,
+        "session_timeout_s": timeout_ms / 1000,
+        "connect_s": (config.zookeeper_connection_timeout_ms or timeout_ms) / 1000,
+        "digest": config.zookeeper_digest,
+        "protects_all": config.zookeeper_set_acl,
+        "tls": _tls_context(config) if config.zookeeper_ssl_client_enable else None,
+    }
 
 
 def _tls_context(config: BrokerConfig) -> "ssl.SSLContext":

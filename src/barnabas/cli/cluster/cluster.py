@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from barnabas.cli.cluster import roll
+from barnabas.cli.cluster import migrate_registry, roll
 from barnabas.cli.cluster.doctor import cluster_doctor
 from barnabas.cli.cluster.leader_history import chosen_changes, history_text
 from barnabas.cli.cluster.reassignment import balance, reassign
@@ -72,6 +72,7 @@ app.command("doctor", example="barnabas cluster doctor\nbarnabas cluster doctor 
 reassign.register(app)
 balance.register(app)
 roll.register(app)
+migrate_registry.register(app)
 
 
 @app.command(
