@@ -91,7 +91,12 @@ def move_registry(source: RegistryStore, target: RegistryStore) -> Moved:
         raise UsageError(f"{source.name}: there is no registry to move")
     for store, stored in ((source, found), (target, there)):
         if stored is not None:
-            _require_rest(store, stored)
+            _require_no_brokers(store, stored)
+    if found.requests:
+        raise UsageError(
+            f"{source.name}: other programs wait for the controller in {', '.join(found.requests[:_NAMED_MAX])}; start "
+            "the brokers, which carry that out, or remove it"
+        )
     content = found.content.at_rest(target.max_leader_changes)
     moved = found.move
     if moved is None:
@@ -111,17 +116,11 @@ def move_registry(source: RegistryStore, target: RegistryStore) -> Moved:
     return Moved(content, ())
 
 
-def _require_rest(store: RegistryStore, found: StoredRegistry) -> None:
-    """Raises UsageError if somebody uses the registry, or waits for its controller."""
+def _require_no_brokers(store: RegistryStore, found: StoredRegistry) -> None:
     if found.live:
         raise UsageError(
             f"{store.name}: brokers use it: {', '.join(map(str, sorted(found.live)))}; stop them. One that was killed "
             "counts until its session is over, or it has been started and stopped"
-        )
-    if found.requests:
-        raise UsageError(
-            f"{store.name}: other programs wait for the controller in {', '.join(found.requests[:_NAMED_MAX])}; start "
-            "the brokers, which carry that out, or remove it"
         )
 
 

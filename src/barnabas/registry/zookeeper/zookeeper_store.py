@@ -69,6 +69,8 @@ class ZooKeeperStore(RegistryStore):
         self._state: State | None = None
         self._node_version = -1
         """The version of the node of the state, as it was read or written last."""
+        self._producer_ids: Node | None = None
+        """The node of the producer ids, as it was read last: brokers take some without a look at the state."""
 
     # -- reads ------------------------------------------------------------------------------------------------------
 
@@ -106,6 +108,7 @@ class ZooKeeperStore(RegistryStore):
             return StoredRegistry(RegistryContent(MetadataImage(cluster_id)), state.move)  # its removal was interrupted
         paths = (znodes.SECRET, znodes.PRODUCER_IDS, znodes.BROKER_SEQUENCE, znodes.CONTROLLER_EPOCH)
         secret, producer_ids, sequence, epoch = map(_there, paths, session.read(paths))
+        self._producer_ids = producer_ids
         delta.controller_id = state.controller_id
         delta.controller_epoch = max(state.controller_epoch, znodes.parse_epoch(epoch.data))
         image = delta.apply(state.version).image
@@ -188,14 +191,14 @@ class ZooKeeperStore(RegistryStore):
 
     def set_move(self, move: Move | None) -> bool:
         assert self._state is not None, "nothing was read"
-        producer_ids = _there(znodes.PRODUCER_IDS, *self._session.read([znodes.PRODUCER_IDS]))
-        state = self._state._replace(move=move)
+        assert self._producer_ids is not None, "nothing was read"
+        state, ids = self._state._replace(move=move), self._producer_ids
         try:
             self._session.commit(
                 [
                     Set(znodes.STATE, state.encoded(), self._node_version),
-                    # A broker that is about to take ids has to look at the state again.
-                    Set(znodes.PRODUCER_IDS, producer_ids.data, producer_ids.version),
+                    # A broker that is about to take some has to look at the state again.
+                    Set(znodes.PRODUCER_IDS, ids.data, ids.version),
                 ]
             )
         except Conflict:
