@@ -11,8 +11,8 @@ No crash makes two registries of one:
 | 5. the mark of the target is removed | moved | in use |
 
 Brokers refuse a store that is not whole or was moved (`Move`). After a crash up to step 3 the source is what it was.
-The same move, run again, overwrites what is not whole; after step 4 it only compares and does step 5. The other way
-round, a registry that was moved is overwritten by what has become of it.
+The same move, run again, overwrites what is not whole; after step 4 only in the target that has the same id. The other
+way round, a registry that was moved is overwritten by what has become of it.
 """
 
 from abc import ABC, abstractmethod
@@ -80,7 +80,7 @@ class Moved(NamedTuple):
     content: RegistryContent
     """The content of the source."""
     differences: Sequence[str]
-    """The values that the target has otherwise. If there are any, the source is still the registry."""
+    """The values that the target has otherwise. If there are any, the source is what it was."""
 
 
 def move_registry(source: RegistryStore, target: RegistryStore) -> Moved:
@@ -92,7 +92,7 @@ def move_registry(source: RegistryStore, target: RegistryStore) -> Moved:
     for store, stored in ((source, found), (target, there)):
         if stored is not None:
             _require_no_brokers(store, stored)
-    if found.requests:
+    if found.requests and found.move is None:
         raise UsageError(
             f"{source.name}: other programs wait for the controller in {', '.join(found.requests[:_NAMED_MAX])}; start "
             "the brokers, which carry that out, or remove it"
@@ -102,9 +102,9 @@ def move_registry(source: RegistryStore, target: RegistryStore) -> Moved:
     if moved is None:
         _require_room(target, found.content, there)
         moved = Move(uuid4().hex, target.name, is_target=False)
-        target.write(content, Move(moved.move_id, source.name, is_target=True))
     elif there is None or there.move is None or not there.move.completes(moved):
         raise UsageError(f"{source.name}: {moved.refusal(source.name)}")
+    target.write(content, Move(moved.move_id, source.name, is_target=True))
     written = target.read()
     wrong = list(differences(content, None if written is None else written.content))
     if wrong:

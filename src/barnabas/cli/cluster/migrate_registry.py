@@ -61,9 +61,7 @@ def migrate_registry(
         report = {"from": one.name, "to": other.name, **_counts(done.content), "differences": list(done.differences)}
     show(report, json, lambda: _text(report, done))
     if done.differences:
-        raise CommandFailed(
-            f"{report['to']} is not what was written, and not used; {report['from']} is still the registry"
-        )
+        raise CommandFailed(f"{report['to']} is not what was written, and not used; {report['from']} is what it was")
 
 
 def _store(place: str, files: Sequence[str], settings: Sequence[str]) -> RegistryStore:
