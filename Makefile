@@ -18,6 +18,7 @@ INSTALLED_FROM := pyproject.toml constraints.txt setup.py $(wildcard $(addprefix
   records/*.py records/compiled/*.py protocol/f*.py protocol/pr*.py connection/*.py connection/*/*.py \
   client/fetch/*.py client/consumer/*.py client/producer/*.py client/producer/drivers/*.py \
   broker/delayed_produce.py broker/purgatory.py broker/cluster/follower_fetch_sessions.py \
+  broker/cluster/replica_fetcher.py broker/peers/*.py broker/requests/*.py \
   broker/handlers/peers/fetch.py broker/handlers/records/fetch.py broker/handlers/records/produce.py \
   log/*.py log/producers/*.py network/*.py replication/*.py))
 

@@ -60,7 +60,10 @@ KERNELS += [
     for name in (
         "protocol/framing",
         *(f"network/{part}" for part in ("connection", "page_cache", "queued_responses", "time_slicing")),
-        *("broker/delayed_produce", "broker/purgatory", "broker/cluster/follower_fetch_sessions"),
+        *("broker/delayed_produce", "broker/purgatory", "broker/requests/dispatch", "broker/requests/request_context"),
+        *(f"broker/cluster/{part}" for part in ("follower_fetch_sessions", "replica_fetcher")),
+        *(f"broker/peers/{part}" for part in ("inter_broker_dispatcher", "peer_connections", "session")),
+        "connection/drivers/aio",
         *(f"broker/handlers/{part}" for part in ("peers/fetch", "records/fetch", "records/produce")),
         *(f"replication/{part}" for part in ("follower", "leader_state", "partition", "refused_batches", "replica")),
         *(f"log/{part}" for part in ("batch_scan", "leader_epoch_cache", "log_offsets", "log_segment", "log_segments")),

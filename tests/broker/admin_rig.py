@@ -37,7 +37,7 @@ def ask(broker: Any, request: Request, version: int | None = None) -> Any:
     """The answer, as a client of this version reads it. Without a version the newest that is served."""
     api_key = ApiKey(request.API_KEY)
     version = SERVED[api_key].last if version is None else version
-    context = RequestContext(api_key, version, 1, "test", CONNECTION)  # type: ignore[arg-type]
+    context = RequestContext(api_key, version, 1, b"test", CONNECTION)  # type: ignore[arg-type]
     received, _ = decode(type(request), version, bytes(encode(request, version)))
     response = import_module(HANDLER_MODULES[api_key.name.lower()]).handle(broker, received, context)
     if isinstance(response, Coroutine):

@@ -38,6 +38,8 @@ from barnabas.types import BrokerId, LeaderEpoch, TopicPartition
 from broker.virtual_loop import run
 from hand_clock import HandClock
 
+pytestmark = pytest.mark.source
+
 LEADER, ME = BrokerId(1), BrokerId(2)
 TOPIC_ID = uuid.UUID(int=5)
 SESSION = 77

@@ -166,6 +166,7 @@ def test_asyncio_leaves_no_connection_that_was_given_up_while_it_opened(
     assert not faults
 
 
+@pytest.mark.source
 def test_asyncio_goes_on_where_one_go_was_not_enough(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         driver = AioDriver(network_client_at(broker.bootstrap_servers))

@@ -521,7 +521,7 @@ class ReplicaFetcher:
     async def _reset_to_leader(self, found: list[tuple[_FetchedPartition, FollowerFetch]]) -> None:
         """Truncates logs whose ends are outside of the leader's logs, by the ranges of those."""
         try:
-            ends, starts = await asyncio.gather(self._ask_offsets(found, _LATEST), self._ask_offsets(found, _EARLIEST))
+            ends, starts = await asyncio.gather(*[self._ask_offsets(found, each) for each in (_LATEST, _EARLIEST)])
         except BarnabasError as error:
             ends, starts = {}, {}
             self._broker.failures.warn(

@@ -64,6 +64,7 @@ def test_a_topic_is_created_for_a_client_of_another_broker(peer: Peer, wire: Wir
     assert codes == [TopicAlreadyExists.code]
 
 
+@pytest.mark.source
 def test_the_handler_sees_the_client_and_not_the_broker(
     peer: Peer, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
