@@ -1,6 +1,7 @@
 """The promises of docs/cluster.md that no other test shows."""
 
 import shutil
+import time
 
 import pytest
 
@@ -43,6 +44,34 @@ def test_a_broker_that_lost_its_directory_copies_everything_again(cluster: Clust
     cluster.wait_in_sync()
     assert values(cluster) == [b"one"]
     assert cluster.logs("t")[2] == cluster.logs("t")[3]
+
+
+def test_acks_all_waits_while_the_controller_hangs() -> None:
+    """The registry in a file: only the controller takes replicas out of an ISR, also the one on its own broker."""
+    settings = {
+        "broker.heartbeat.interval.ms": 50,
+        "broker.session.timeout.ms": 200,
+        "replica.lag.time.max.ms": 200,
+    }
+    with Cluster(processes=True, settings=settings) as cluster:
+        controller = cluster.controller
+        leader, other = (node_id for node_id in cluster.node_ids if node_id != controller)
+        cluster.create_topic("t", assignments={0: [leader, other, controller]})
+        address = cluster.broker(leader).bootstrap_servers
+        with (
+            barnabas.Producer(bootstrap_servers=address) as patient,
+            barnabas.Producer(bootstrap_servers=address, acks=1, enable_idempotence=False) as hasty,
+        ):
+            patient.send("t", b"before").result(timeout=60)
+            cluster.pause(controller)
+            waiting = patient.send("t", b"for the broker that hangs")
+            until = time.monotonic() + 1  # several sessions
+            while time.monotonic() < until:
+                hasty.send("t", b"on the leader").result(timeout=60)
+            assert not waiting.done()
+            assert cluster.in_sync_replicas("t") == set(cluster.node_ids)
+            cluster.resume(controller)
+            waiting.result(timeout=60)
 
 
 def test_without_an_eligible_replica_there_is_no_leader_until_one_is_back(cluster: Cluster) -> None:

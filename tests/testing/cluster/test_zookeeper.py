@@ -94,6 +94,19 @@ def test_a_deleted_controller_is_elected_again(cluster: Cluster, tree: KazooClie
     write(cluster, b"one")
 
 
+def test_the_role_of_a_controller_that_hangs_moves(cluster: Cluster) -> None:
+    controller = cluster.controller
+    leader, other = (node_id for node_id in cluster.node_ids if node_id != controller)
+    cluster.create_topic("t", assignments={0: [leader, other, controller]})
+    cluster.pause(controller)
+    write(cluster, b"one")
+    assert cluster.controller != controller
+    cluster.create_topic("u")
+    cluster.resume(controller)
+    cluster.wait_in_sync()
+    assert cluster.controller != controller
+
+
 @pytest.mark.parametrize("whose", ["the controller's", "another's"])
 def test_a_broker_whose_node_is_deleted_makes_it_again(cluster: Cluster, tree: KazooClient, whose: str) -> None:
     cluster.create_topic("t")
