@@ -21,7 +21,7 @@ class SkewedClock:
     def wall_ms(self) -> int:
         return SYSTEM_CLOCK.wall_ms() + self._skew_ms
 
-    def skew(self, seconds: float) -> None:
+    def skew(self, seconds: float = 3600) -> None:
         """Puts the clock so many seconds ahead of the machine's, or behind it if negative. Raises UsageError for more
         than a hundred years."""
         if not abs(seconds) <= _SKEW_MAX_S:

@@ -52,7 +52,7 @@ class FaultyDisk(Disk):
         restart."""
         return self._instead(**dict.fromkeys(_CALLS, _raising(errno.EIO)))
 
-    def slow(self, seconds: float) -> DiskFault:
+    def slow(self, seconds: float = 0.1) -> DiskFault:
         """Every write, cut and sync takes so many seconds longer. Raises UsageError for a time out of range."""
         if not 0 <= seconds < 3600:
             raise UsageError(f"a disk is slower by 0 to 3600 seconds, not {seconds!r}")

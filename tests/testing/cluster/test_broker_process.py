@@ -107,6 +107,9 @@ def test_faults_of_disk_and_clock_stay_until_they_end(broker: BrokerProcess) -> 
         broker.produce("t", "refused again")
     broker.disk.heal()
     assert broker.produce("t", "x").timestamp / 1000 - time.time() == pytest.approx(7200, abs=60)
+    broker.clock.skew()
+    with broker.disk.slow():
+        assert broker.produce("t", "x").timestamp / 1000 - time.time() == pytest.approx(3600, abs=60)
     broker.clock.heal()
     assert broker.produce("t", "x").timestamp / 1000 - time.time() == pytest.approx(0, abs=60)
     with pytest.raises(UsageError, match="0 to 3600 seconds"):

@@ -6,7 +6,7 @@ import time
 import pytest
 
 import barnabas
-from barnabas.errors import BarnabasError, ItemsFailed, PreferredLeaderNotAvailable
+from barnabas.errors import BarnabasError, ItemsFailed, PreferredLeaderNotAvailable, UnknownTopicOrPartition
 from barnabas.testing import Cluster
 
 
@@ -26,6 +26,11 @@ def test_all_brokers_die_at_once_and_nothing_is_lost(cluster: Cluster) -> None:
     write(cluster, b"one", b"two")
     for node_id in cluster.node_ids:
         cluster.kill(node_id)
+    logs = cluster.logs("t")
+    assert sorted(logs) == [1, 2, 3]
+    assert len({tuple(log) for log in logs.values()}) == 1, "the disks tell it, too"
+    with pytest.raises(UnknownTopicOrPartition, match="none has a log of t-1"):
+        cluster.logs("t", 1)
     for node_id in reversed(cluster.node_ids):
         cluster.start(node_id)
     cluster.wait_in_sync()

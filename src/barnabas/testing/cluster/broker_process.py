@@ -88,7 +88,7 @@ class _Disk(FaultyDisk):
     def fail(self) -> DiskFault:
         return self._set("fail")
 
-    def slow(self, seconds: float) -> DiskFault:
+    def slow(self, seconds: float = 0.1) -> DiskFault:
         FaultyDisk().slow(seconds)  # refuses a time out of range
         return self._set("slow", seconds)
 
@@ -113,7 +113,7 @@ class _Clock(SkewedClock):
         self._call = call
         self.skew_s = 0.0
 
-    def skew(self, seconds: float) -> None:
+    def skew(self, seconds: float = 3600) -> None:
         super().skew(seconds)
         self.skew_s = seconds
         self._call(_skew, seconds)

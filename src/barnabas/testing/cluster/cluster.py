@@ -342,8 +342,14 @@ class Cluster:
     def logs(self, topic: str, partition: int = 0) -> dict[int, list[LoggedBatch]]:
         """Returns the batches of each replica of a partition by node id, as they are on its disk: also beyond the high
         watermark, and of brokers that do not run. Raises UnknownTopicOrPartition."""
-        replicas = self._partition(topic, partition).replicas
-        return {int(node_id): read_log(self._directory(node_id) / f"{topic}-{partition}") for node_id in replicas}
+        logs = {node_id: self._directory(node_id) / f"{topic}-{partition}" for node_id in self._brokers}
+        if self._images():
+            replicas = [int(node_id) for node_id in self._partition(topic, partition).replicas]
+        else:  # the disks alone tell
+            replicas = [node_id for node_id, log in logs.items() if log.is_dir()]
+            if not replicas:
+                raise UnknownTopicOrPartition(f"no broker runs, and none has a log of {topic}-{partition}")
+        return {node_id: read_log(logs[node_id]) for node_id in replicas}
 
     def records(self, topic: str, partition: int | None = None) -> list[TopicRecord]:
         """Returns the records of the topic below the high watermark, as the leaders have them: those of one partition,
@@ -433,13 +439,18 @@ class Cluster:
 
     # --- metadata ---------------------------------------------------------------------------------------------------
 
-    def _newest_image(self) -> MetadataImage:
-        """Returns the newest metadata that a broker has. Raises UsageError if none runs."""
+    def _images(self) -> list[MetadataImage]:
+        """Returns the metadata of the brokers that run."""
         images: list[MetadataImage] = []
         for broker in self._brokers.values():
             if not broker.is_paused:
                 with contextlib.suppress(UsageError):  # it does not run
                     images.append(broker.image)
+        return images
+
+    def _newest_image(self) -> MetadataImage:
+        """Returns the newest metadata that a broker has. Raises UsageError if none runs."""
+        images = self._images()
         if not images:
             raise UsageError("no broker of the cluster runs")
         return max(images, key=lambda image: image.version)
