@@ -5,10 +5,10 @@ A producer has up to five batches of a partition on their way. When the first co
 it leads, or too few replicas may be in sync; a moment later nothing speaks against the second, except that the first is
 missing. Refused by NOT_ENOUGH_REPLICAS, which all producers retry here, both are sent again in their order.
 
-Where we differ from Kafka: it answers OUT_OF_ORDER_SEQUENCE_NUMBER to a batch behind one that it has just refused for a
-passing reason, or takes it if the producer is new; we refuse it for a passing reason as well. By that error librdkafka
-raises its epoch in all partitions, where it then sends again what was written and not answered: these records are there
-twice.
+Where we differ: a batch behind one that was just refused for a passing reason is refused for a passing reason as well.
+Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER, or takes it if the producer is new. By that error librdkafka raises its
+epoch in all partitions, where it then sends again what was written and not answered: these records are there twice with
+Kafka.
 """
 
 from typing import Final, NamedTuple

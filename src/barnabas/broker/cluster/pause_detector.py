@@ -4,8 +4,8 @@ A process that goes on after a stop (SIGSTOP, a suspended machine) reads the req
 hears of its successors. It can commit nothing, because its followers have left it. But it would show offsets that its
 successor has replaced long ago.
 
-Where we differ from Kafka: the coordinators of such a broker refuse requests until the controller has answered a
-heartbeat.
+Where we differ from Kafka: the coordinators of a broker whose process stood still for long refuse requests until the
+controller has answered a heartbeat.
 """
 
 from collections.abc import Callable

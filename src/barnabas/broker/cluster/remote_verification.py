@@ -5,8 +5,8 @@ at once: while the end markers of the last transaction are being written, or its
 transaction would hold up all others of the request. So a partition that joins the next transaction is sent again here,
 for add.partitions.to.txn.retry.backoff.max.ms.
 
-Where we differ from Kafka: two questions about one transactional id go in two requests, and the first does not fail;
-a partition that the coordinator's broker does not know yet is an error that producers retry.
+Where we differ from Kafka: two questions of a broker about one transactional id go to its coordinator in two requests,
+and the first does not fail; a partition that the coordinator's broker does not know yet is an error to be retried.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -10,7 +10,7 @@ The coordinator may be on another broker. Then the first batch of a transaction 
 transaction before it. Where each transaction has its own producer epoch, that marker leaves the guard of the next
 transaction: its epoch tells them apart.
 
-Where we differ from Kafka: there the marker removes this guard, too, and the producer has to abort.
+Where we differ: Kafka's end marker removes the guard of the next transaction, too, and its producer has to abort.
 """
 
 from typing import Final, NamedTuple
