@@ -5,6 +5,7 @@ common. It needs a process without other threads.
 """
 
 import contextlib
+import ctypes
 import os
 import signal
 import sys
@@ -19,6 +20,7 @@ __all__ = ["HANDLED_SIGNALS", "ChildProcess", "Nursery"]
 HANDLED_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 """The signals that the parent handles and that its children begin without handlers for."""
 _ORPHAN_STOP_TIMEOUT_S: Final = 30.0
+_PR_SET_PDEATHSIG: Final = 1
 
 
 class ChildProcess(NamedTuple):
@@ -33,7 +35,8 @@ class Nursery:
     """Forks children.
 
     Each child waits for the end of a pipe that only the parent can write to. The kernel closes it whatever ends the
-    parent, at any moment from the fork on; unlike Linux's parent death signal, all systems have that.
+    parent, at any moment from the fork on; unlike Linux's parent death signal, all systems have that. That signal is
+    for a child that is stopped: it has to go on before it can end.
     """
 
     def __init__(self) -> None:
@@ -78,6 +81,7 @@ class Nursery:
             for descriptor in foreign:
                 os.close(descriptor)
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # none is for that thread
+            _continue_without_parent()
             threading.Thread(target=self._end_with_parent, name="barnabas-lifeline", daemon=True).start()
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             code = run()
@@ -100,3 +104,9 @@ class Nursery:
         """Ends the children that are still there."""
         os.close(self._held)
         os.close(self._lifeline)
+
+
+def _continue_without_parent() -> None:
+    """Has the kernel let this process go on when its parent ends, if it is stopped (SIGSTOP) then. Linux only."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
