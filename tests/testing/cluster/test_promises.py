@@ -9,6 +9,8 @@ import barnabas
 from barnabas.errors import BarnabasError, ItemsFailed, PreferredLeaderNotAvailable, UnknownTopicOrPartition
 from barnabas.testing import Cluster
 
+SHORT_SESSIONS = {"broker.heartbeat.interval.ms": 50, "broker.session.timeout.ms": 200}
+
 
 def write(cluster: Cluster, *values: bytes, **settings: object) -> None:
     quick = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 50, **settings}
@@ -53,12 +55,7 @@ def test_a_broker_that_lost_its_directory_copies_everything_again(cluster: Clust
 
 def test_acks_all_waits_while_the_controller_hangs() -> None:
     """The registry in a file: only the controller takes replicas out of an ISR, also the one on its own broker."""
-    settings = {
-        "broker.heartbeat.interval.ms": 50,
-        "broker.session.timeout.ms": 200,
-        "replica.lag.time.max.ms": 200,
-    }
-    with Cluster(processes=True, settings=settings) as cluster:
+    with Cluster(processes=True, settings={**SHORT_SESSIONS, "replica.lag.time.max.ms": 200}) as cluster:
         controller = cluster.controller
         leader, other = (node_id for node_id in cluster.node_ids if node_id != controller)
         cluster.create_topic("t", assignments={0: [leader, other, controller]})
@@ -77,6 +74,21 @@ def test_acks_all_waits_while_the_controller_hangs() -> None:
             assert cluster.in_sync_replicas("t") == set(cluster.node_ids)
             cluster.resume(controller)
             waiting.result(timeout=60)
+
+
+def test_a_controller_that_is_cut_off_is_replaced() -> None:
+    with Cluster(settings=SHORT_SESSIONS) as cluster:
+        controller = cluster.controller
+        others = [node_id for node_id in cluster.node_ids if node_id != controller]
+        cluster.create_topic("t", assignments={0: [controller, *others]})
+        write(cluster, b"before")
+        cluster.partition({controller}, others)
+        write(cluster, b"by the others")
+        assert cluster.controller in others
+        assert cluster.leader("t") in others
+        cluster.heal()
+        cluster.wait_in_sync()
+        assert values(cluster) == [b"before", b"by the others"]
 
 
 def test_without_an_eligible_replica_there_is_no_leader_until_one_is_back(cluster: Cluster) -> None:
