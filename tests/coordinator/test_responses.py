@@ -1,5 +1,7 @@
 """One answer made of many, without the event loop."""
 
+import gc
+import weakref
 from collections.abc import Callable
 
 from barnabas.coordinator.responses import each
@@ -24,3 +26,21 @@ def test_many_items_are_started_over_several_turns() -> None:
     assert finished == [[0, -1, -2, -3, -4]]
     each([], start, finished.append, turns.append)
     assert finished[1:] == [[]]
+
+
+def test_answered_items_need_no_garbage_collection() -> None:
+    turns: list[Callable[[], None]] = []
+
+    def start(item: int, done: Callable[[int], None]) -> None:
+        done(-item)
+
+    left = weakref.ref(start)
+    gc.disable()
+    try:
+        each(range(5), start, lambda responses: None, turns.append, at_once=2)
+        while turns:
+            turns.pop()()
+        del start
+        assert left() is None
+    finally:
+        gc.enable()

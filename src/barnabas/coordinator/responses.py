@@ -1,6 +1,7 @@
 """Translates errors for coordinators' clients, and joins the responses to many requests into one."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from barnabas.errors import (
@@ -66,6 +67,9 @@ def each(
 
     After `at_once` items it continues when `later` calls back, so that other requests are served in between.
     """
+    if not items:
+        finish([])
+        return
     responses: dict[int, B] = {}
 
     def collect(position: int, response: B) -> None:
@@ -73,17 +77,23 @@ def each(
         if len(responses) == len(items):
             finish([responses[index] for index in range(len(items))])
 
-    def start_from(first: int) -> None:
-        end = first + at_once
-        if end < len(items):
-            later(lambda: start_from(end))
-        for position in range(first, min(end, len(items))):
-            start(items[position], lambda response, position=position: collect(position, response))  # type: ignore[misc]
+    _start_from(0, items, start, collect, later, at_once)
 
-    if items:
-        start_from(0)
-    else:
-        finish([])
+
+def _start_from(
+    first: int,
+    items: Sequence[A],
+    start: Callable[[A, Callable[[B], None]], None],
+    collect: Callable[[int, B], None],
+    later: Callable[[Callable[[], None]], object],
+    at_once: int,
+) -> None:
+    # Not a closure: one that calls itself is a cycle, which lives until a garbage collection.
+    end = first + at_once
+    if end < len(items):
+        later(partial(_start_from, end, items, start, collect, later, at_once))
+    for position in range(first, min(end, len(items))):
+        start(items[position], partial(collect, position))
 
 
 def joined(parts: Iterable[list[A] | KafkaError]) -> list[A] | KafkaError:

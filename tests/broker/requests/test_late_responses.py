@@ -1,6 +1,8 @@
 """Requests that are sent before the response to one that waits for the controller."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -71,3 +73,29 @@ def test_a_handler_runs_at_once_up_to_its_first_wait() -> None:
     ]
     assert steps == ["a begins", "b begins", "a 1", "b 1"]
     loop.close()
+
+
+def test_a_handler_that_is_done_needs_no_garbage_collection() -> None:
+    loop = asyncio.new_event_loop()
+    waits = loop.create_future()
+
+    async def handler(*, at_once: bool) -> bool:
+        if not at_once:
+            await waits
+        return at_once
+
+    gc.disable()
+    try:
+        left = []
+        for at_once in (True, False):
+            work = handler(at_once=at_once)
+            left.append(weakref.ref(work))
+            result = run_handler(loop, work)
+            del work
+        waits.set_result(None)
+        assert isinstance(result, asyncio.Future)
+        assert loop.run_until_complete(result) is False
+        assert [work() for work in left] == [None, None]
+    finally:
+        gc.enable()
+        loop.close()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 from barnabas.broker.requests.request_context import RequestContext
@@ -22,22 +23,23 @@ def run_handler(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -
     A task would run it only in the next turn of the loop, and would complain if the broker stopped while it waits.
     """
     result: asyncio.Future[T] = loop.create_future()
-
-    def go_on(_: object = None) -> None:
-        try:
-            awaited: asyncio.Future[Any] = work.send(None)
-        except StopIteration as end:
-            result.set_result(end.value)
-        except asyncio.CancelledError:
-            result.cancel()
-        except Exception as error:
-            result.set_exception(error)
-        else:
-            awaited._asyncio_future_blocking = False  # as a task does: others may await the same future
-            awaited.add_done_callback(go_on)
-
-    go_on()
+    _go_on(work, result)
     return result.result() if result.done() else result
+
+
+def _go_on(work: Coroutine[Any, Any, T], result: "asyncio.Future[T]", _: object = None) -> None:
+    # Not a closure: one that names itself is a cycle, which lives until a garbage collection.
+    try:
+        awaited: asyncio.Future[Any] = work.send(None)
+    except StopIteration as end:
+        result.set_result(end.value)
+    except asyncio.CancelledError:
+        result.cancel()
+    except Exception as error:
+        result.set_exception(error)
+    else:
+        awaited._asyncio_future_blocking = False  # as a task does: others may await the same future
+        awaited.add_done_callback(partial(_go_on, work, result))
 
 
 def respond_later(

@@ -104,11 +104,7 @@ def handle_frame(
     if len({sender[:2] for sender in batches.values()}) > 1:
         several = InvalidProducerIdMapping("Transactional records contained more than one producer ID")
         return _refuse(broker, context, request, several)
-
-    def append(validated: ValidatedRequest) -> Parts | PendingReply:
-        return broker.produce_queues.append_verified(context, validated, batches, partial(_append_all, broker, context))
-
-    return _validate(broker, context, request, at_once_s, append)
+    return _validate(broker, context, request, at_once_s, partial(_append_verified, broker, context, batches))
 
 
 def _claims_transaction(request: ProduceRequest) -> bool:
@@ -191,6 +187,12 @@ def _validate(
 
 def _is_compressed(records: memoryview | None) -> bool:
     return records is not None and len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & COMPRESSION_MASK != 0
+
+
+def _append_verified(
+    broker: BrokerServices, context: RequestContext, batches: dict[Partition, Sender], validated: ValidatedRequest
+) -> Parts | PendingReply:
+    return broker.produce_queues.append_verified(context, validated, batches, partial(_append_all, broker, context))
 
 
 def _append_all(
