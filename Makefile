@@ -50,10 +50,10 @@ run: $(VENV)/.installed  ## A year of flights through a broker and Spark, every 
 
 test: lint interop-clients  ## Everything that must hold on every change, real clients included
 	@date '+%T tests'
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not spark or smoke'
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m '(not spark or smoke) and not slow'
 
 test-fast: $(VENV)/.installed-dev  ## Unit and property tests alone
-	$(BIN)/python -m pytest -m 'not spark' --ignore tests/interop --ignore tests/faults
+	$(BIN)/python -m pytest -m 'not spark and not slow' --ignore tests/interop --ignore tests/faults
 
 lint: $(VENV)/.installed-dev  ## Style, types, layers
 	@date '+%T lint'

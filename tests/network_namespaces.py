@@ -1,23 +1,32 @@
-"""Machines of a test, each in a network namespace of its own, with links that can be cut."""
+"""Machines of a test, each in a network namespace of its own, with links that can be cut and made bad."""
 
 import ctypes
+import fcntl
 import os
 import shutil
+import struct
 import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
+import bad_link
+from bench.attached import attached
+
 __all__ = ["Network", "on_router"]
 
 T = TypeVar("T")
 _NEW_NETWORK = 0x40000000
 """CLONE_NEWNET"""
+_MAKE_TUN, _TUN_WITHOUT_HEADER = 0x400454CA, 0x1001
+"""TUNSETIFF, and IFF_TUN | IFF_NO_PI"""
 
 
 class Network:
@@ -27,11 +36,14 @@ class Network:
     def __init__(self) -> None:
         """Takes the calling thread into the namespace of the router. Raises OSError where that is not permitted."""
         self._libc = ctypes.CDLL(None, use_errno=True)
-        self._rules = count(1000)
-        self._cuts: list[list[str]] = []
+        self._rules = count(10_000)
+        self._bad_links = count(1000)  # the numbers of routing tables, too
+        self._faults: list[Callable[[], None]] = []
         self._router = self._new_namespace()
         self._machines: dict[int, int] = {}
         Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+        Path("/proc/sys/net/ipv4/conf/all/rp_filter").write_text("0")  # the packets of a bad link come from elsewhere
+        Path("/proc/sys/net/ipv4/conf/default/rp_filter").write_text("0")
         self._run("ip", "link", "set", "lo", "up")
 
     def _new_namespace(self) -> int:
@@ -65,19 +77,62 @@ class Network:
         """Returns what a command begins with that is to run on a machine."""
         return ["nsenter", f"--net={self._path(self._machines[number])}"]
 
-    def cut(self, source: int, target: int, *, one_way: bool = False) -> None:
-        """Drops the packets between two machines, or from `source` to `target` only."""
-        for ends in [(source, target)] if one_way else [(source, target), (target, source)]:
-            rule = ["from", self.host(ends[0]), "to", self.host(ends[1]), "priority", f"{next(self._rules)}"]
-            self._run("ip", "rule", "add", *rule, "blackhole")
-            self._cuts.append(rule)
+    def cut(self, source: int, target: int, *, one_way: bool = False) -> Callable[[], None]:
+        """Drops the packets between two machines, or from `source` to `target` only. Returns what ends this cut."""
+        ends = [(source, target)] if one_way else [(source, target), (target, source)]
+        return self._fault(self._rule(*each, "blackhole") for each in ends)
+
+    def worsen(
+        self, source: int, target: int, *, delay_s: tuple[float, float], loss: float, seed: str, one_way: bool = False
+    ) -> Callable[[], None]:
+        """Delays each packet between two machines by a random time, and loses this share of them. Returns what ends
+        it; packets that are held up then are lost."""
+        number = next(self._bad_links)
+        name, table = f"bad{number}", f"{number}"
+        device = os.open("/dev/net/tun", os.O_RDWR)
+        try:
+            fcntl.ioctl(device, _MAKE_TUN, struct.pack("16sH", name.encode(), _TUN_WITHOUT_HEADER))
+            self._run("ip", "link", "set", name, "up")
+            self._run("ip", "route", "add", "default", "dev", name, "table", table)
+            command = [sys.executable, bad_link.__file__, *map(str, delay_s), str(loss), seed]
+            process = subprocess.Popen(attached(command), stdin=device)
+        finally:
+            os.close(device)
+        ends = [(source, target)] if one_way else [(source, target), (target, source)]
+        # What comes back out of the device is no longer from the link of its sender, and goes on; or meets a cut.
+        rules = [self._rule(*each, "iif", f"to{each[0]}", "lookup", table, first=True) for each in ends]
+
+        def end_process() -> None:
+            process.kill()
+            process.wait()
+
+        return self._fault([*rules, end_process])
+
+    def _rule(self, source: int, target: int, *what: str, first: bool = False) -> Callable[[], None]:
+        """Adds a rule for packets. Returns what deletes it."""
+        priority = next(self._rules) - (5_000 if first else 0)
+        rule = ["from", self.host(source), "to", self.host(target), "priority", f"{priority}", *what]
+        self._run("ip", "rule", "add", *rule)
+        return partial(self._run, "ip", "rule", "delete", *rule)
+
+    def _fault(self, ends: Iterable[Callable[[], None]]) -> Callable[[], None]:
+        """Returns what ends a fault once, `heal` included."""
+        left = list(ends)
+
+        def end() -> None:
+            while left:
+                left.pop()()
+
+        self._faults.append(end)
+        return end
 
     def heal(self) -> None:
-        """Ends all cuts."""
-        while self._cuts:
-            self._run("ip", "rule", "delete", *self._cuts.pop())
+        """Ends all cuts, and makes all links good."""
+        while self._faults:
+            self._faults.pop()()
 
     def close(self) -> None:
+        self.heal()
         for descriptor in (self._router, *self._machines.values()):
             os.close(descriptor)
 

@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import count
+from itertools import count, cycle, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,9 +23,10 @@ TICK_MS = 500
 """Sessions last 2 to 20 of these."""
 VOTE_OFTEN = ("-Dzookeeper.fastleader.maxNotificationInterval=400",)
 """Members that start one after the other would wait for up to a minute before they ask each other again."""
+T = TypeVar("T")
 JARS = ("zookeeper-*.jar", "netty-*.jar", "slf4j-api-*.jar", "metrics-core-*.jar", "snappy-java-*.jar")
 _FIRST_PORT = 23400 + 50 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-_PORTS = iter(range(_FIRST_PORT, _FIRST_PORT + 50))
+_PORTS = cycle(range(_FIRST_PORT, _FIRST_PORT + 50))
 
 
 @contextmanager
@@ -59,7 +60,7 @@ def _jars() -> list[Path]:
 
 
 def _free_port() -> int:
-    for port in _PORTS:
+    for port in islice(_PORTS, 50):
         with socket.socket() as probe, suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))
@@ -67,11 +68,12 @@ def _free_port() -> int:
     raise AssertionError("no free port for ZooKeeper")
 
 
-def _wait_for(condition: Callable[[], object], what: str) -> None:
+def _wait_for(condition: Callable[[], T], what: str) -> T:
     deadline = time.monotonic() + START_TIMEOUT_S
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() < deadline, what
         time.sleep(0.02)
+    return found
 
 
 class ZooKeeperServer:
@@ -195,18 +197,22 @@ class ZooKeeperServer:
 class ZooKeeperEnsemble:
     """Three servers, of which one may be missing. Each can be killed, paused and started by its number, from 1 on."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, machines: Mapping[int, tuple[str, Sequence[str]]] | None = None) -> None:
+        """`machines` has for each server the address of its machine and the beginning of a command that runs there."""
         self._numbers = count()
-        ports = {number: (_free_port(), _free_port()) for number in (1, 2, 3)}
+        machines = machines or dict.fromkeys((1, 2, 3), ("127.0.0.1", ()))
+        addresses = {number: f"{host}:{_free_port()}:{_free_port()}" for number, (host, _) in machines.items()}
         settings = {
             "initLimit": 10,
             "syncLimit": 4,
-            **{f"server.{number}": f"127.0.0.1:{peers}:{votes}" for number, (peers, votes) in ports.items()},
+            **{f"server.{number}": address for number, address in addresses.items()},
         }
         self.servers: dict[int, ZooKeeperServer] = {}
-        for number in ports:
-            (directory / f"{number}").mkdir()
-            self.servers[number] = ZooKeeperServer(directory / f"{number}", ensemble=settings, number=number)
+        for number, (host, command) in machines.items():
+            (directory / f"{number}").mkdir(exist_ok=True)
+            self.servers[number] = ZooKeeperServer(
+                directory / f"{number}", ensemble=settings, number=number, host=host, command=command
+            )
 
     @property
     def address(self) -> str:
@@ -228,11 +234,10 @@ class ZooKeeperEnsemble:
     def leader(self) -> int:
         """The number of the server that leads. Waits for it."""
 
-        def leaders() -> list[int]:
-            return [number for number, server in self.servers.items() if server.mode() == "leader"]
-
-        _wait_for(leaders, "ZooKeeper elects no leader")
-        return leaders()[0]
+        return _wait_for(
+            lambda: next((number for number, server in self.servers.items() if server.mode() == "leader"), 0),
+            "ZooKeeper elects no leader",
+        )
 
     def kill(self, *numbers: int) -> None:
         for number in numbers or self.servers:

@@ -56,6 +56,9 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="keep the data directory after a failure")
     several = parser.add_argument_group(CLUSTER)
     several.add_argument("--seconds", type=float, default=60.0, help="of a round's faults (default: %(default)s)")
+    several.add_argument(
+        "--machines", action="store_true", help="each broker on a machine of its own (a namespace), with a ZooKeeper"
+    )
     several.add_argument("--brokers", type=int, default=3, help="default: %(default)s")
     several.add_argument("--port", type=int, default=0, help="the first broker's (default: any free ones)")
     several.add_argument(
@@ -99,6 +102,7 @@ def run_cluster(options: argparse.Namespace, root: Path) -> int:
         options.seconds,
         options.seed,
         options.brokers,
+        options.machines,
         options.port,
         frozenset(Deed[name.strip().upper()] for name in options.deeds.split(",") if name.strip()),
         keep=options.keep,

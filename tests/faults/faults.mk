@@ -8,8 +8,9 @@ FAULTS_ARGS ?=
 FAULTS_MEMBER_ROUNDS ?= 24
 
 FAULTS_CLUSTER_SECONDS ?= 60
+FAULTS_ZOOKEEPER_ROUNDS ?= 100
 
-.PHONY: test-faults test-faults-cluster test-faults-compaction test-faults-consumer test-faults-members test-faults-producer test-faults-transactions
+.PHONY: test-faults test-faults-cluster test-faults-compaction test-faults-consumer test-faults-members test-faults-producer test-faults-transactions test-faults-zookeeper
 test-faults: $(if $(VENV),$(VENV)/.installed)  ## SIGKILL during produce, 200 times: nothing acknowledged lost or doubled
 	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults produce --rounds $(FAULTS_ROUNDS) $(FAULTS_ARGS)
 
@@ -30,3 +31,7 @@ test-faults-producer: $(if $(VENV),$(VENV)/.installed)  ## Brokers and our own p
 
 test-faults-transactions: $(if $(VENV),$(VENV)/.installed)  ## Brokers and copiers killed 300 times: each record copied exactly once
 	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults transactions --rounds $(FAULTS_TRANSACTION_ROUNDS) $(FAULTS_ARGS)
+
+test-faults-zookeeper: $(if $(VENV),$(VENV)/.installed-dev)  ## Three machines with broker and ZooKeeper, their processes and links hit for a minute, 100 times
+	$(FAULTS_PYTHON) -m pytest -m slow tests/testing/cluster/test_zookeeper_ensemble.py
+	PYTHONPATH=.:tests $(FAULTS_PYTHON) tests/faults cluster --machines --keep --rounds $(FAULTS_ZOOKEEPER_ROUNDS) --seconds $(FAULTS_CLUSTER_SECONDS) $(FAULTS_ARGS)

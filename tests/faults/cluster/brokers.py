@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 import barnabas
 from barnabas.client.admin.cluster import ClusterDescription
@@ -19,8 +20,9 @@ from barnabas.testing.cluster.ports import ReservedPort
 from barnabas.types import BrokerId
 from bench.attached import attached
 from cluster.links import Links
+from cluster.plan import Fault
 
-__all__ = ["BrokersFailed", "ClusterProcesses"]
+__all__ = ["BrokersFailed", "ClusterProcesses", "Processes"]
 
 HOST = "127.0.0.1"
 PEERS = "PEERS"
@@ -32,6 +34,26 @@ ASKED_TIMEOUT_S = 3.0
 
 class BrokersFailed(Exception):
     """The brokers did not do what the harness asked for: the round proves nothing."""
+
+
+class Processes(Protocol):
+    """Processes by number, each of which can be hit alone."""
+
+    @property
+    def ids(self) -> list[int]: ...
+
+    @property
+    def reachable(self) -> list[int]: ...
+
+    def running(self, number: int, /) -> bool: ...
+
+    def start(self, number: int, /) -> None: ...
+
+    def kill(self, number: int, /) -> None: ...
+
+    def freeze(self, number: int, /) -> None: ...
+
+    def thaw(self, number: int, /) -> None: ...
 
 
 class ClusterProcesses:
@@ -69,9 +91,15 @@ class ClusterProcesses:
     def port(self, broker: int) -> int:
         return self._ports[broker - 1]
 
+    def host(self, broker: int) -> str:
+        return HOST
+
+    def address(self, broker: int) -> str:
+        return f"{self.host(broker)}:{self.port(broker)}"
+
     @property
     def bootstrap(self) -> str:
-        return ",".join(f"{HOST}:{self.port(broker)}" for broker in self.ids)
+        return ",".join(map(self.address, self.ids))
 
     def data_dir(self, broker: int) -> Path:
         return self.root / f"broker-{broker}"
@@ -98,6 +126,12 @@ class ClusterProcesses:
         return process.poll() is None
 
     @property
+    def zookeepers(self) -> Processes | None:
+        """The members of ZooKeeper's ensemble, the leader first among those that are reachable, if the registry is in
+        one."""
+        return None
+
+    @property
     def reachable(self) -> list[int]:
         """The brokers that run and are not stopped."""
         return [broker for broker in self.ids if self.running(broker) and broker not in self.frozen]
@@ -106,9 +140,10 @@ class ClusterProcesses:
         assert not self.running(broker), f"broker {broker} runs already"
         self._asked.discard(broker)
         self.root.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "barnabas", "serve", "--data-dir", str(self.data_dir(broker))]
+        command = [*self._prefix(broker), sys.executable, "-m", "barnabas", "serve"]
+        command += ["--data-dir", str(self.data_dir(broker))]
         if len(self.ids) > 1:
-            command += ["--node-id", str(broker), "--set", f"registry.file={self.root / 'registry.db'}"]
+            command += ["--node-id", str(broker), *self._registry()]
         for name, value in {**self._settings, **self._listeners(broker)}.items():
             command += ["--set", f"{name}={value}"]
         with (self.root / f"broker-{broker}.log").open("ab") as out:
@@ -123,8 +158,16 @@ class ClusterProcesses:
         if self.links is not None:
             self.links.started(broker, self._processes[broker].pid)
 
+    def _prefix(self, broker: int) -> list[str]:
+        """Returns what the command begins with that starts a broker."""
+        return []
+
+    def _registry(self) -> list[str]:
+        """Returns the arguments that name the registry of several brokers."""
+        return ["--set", f"registry.file={self.root / 'registry.db'}"]
+
     def _listeners(self, broker: int) -> dict[str, str]:
-        clients = f"PLAINTEXT://{HOST}:{self.port(broker)}"
+        clients = f"PLAINTEXT://{self.address(broker)}"
         if self.links is None:
             return {"listeners": clients}
         advertised, listening = self._peer_ports(broker)
@@ -161,6 +204,15 @@ class ClusterProcesses:
             if self.running(broker):
                 os.killpg(self._processes[broker].pid, signal.SIGCONT)
 
+    def cut(self, broker: int, other: int, *, both_ways: bool) -> Callable[[], None]:
+        """Cuts what a broker sends to another, and what that one sends to it if ``both_ways``. Returns what ends it."""
+        assert self.links is not None, "linked=True"
+        return self.links.cut(broker, other, both_ways=both_ways)
+
+    def worsen(self, broker: int, other: int, fault: Fault) -> Callable[[], None]:
+        """Delays and loses what passes between two brokers, where they have a network. Returns what ends it."""
+        raise NotImplementedError("brokers of one machine have no packets")
+
     def wipe(self, broker: int) -> None:
         assert not self.running(broker)
         shutil.rmtree(self.data_dir(broker), ignore_errors=True)
@@ -177,11 +229,21 @@ class ClusterProcesses:
     def _signal(self, broker: int, number: int) -> None:
         if self.running(broker):
             self._asked.add(broker)
-            os.killpg(self._processes[broker].pid, number)
+            self._send(self._processes[broker].pid, number)
             self.thaw(broker)
+
+    def _send(self, pid: int, number: int) -> None:
+        """Sends a signal to a broker with its children."""
+        os.killpg(pid, number)
 
     def _wait(self, broker: int, timeout_s: float) -> None:
         self._processes[broker].wait(timeout_s)
+
+    def start_all(self) -> None:
+        """Starts all. Returns once every broker names all of them."""
+        for broker in self.ids:
+            self.start(broker)
+        self.wait_until_ready()
 
     # --- questions --------------------------------------------------------------------------------------------------
 
@@ -218,7 +280,7 @@ class ClusterProcesses:
 
     def admin(self, *brokers: int) -> barnabas.Admin:
         return barnabas.Admin(
-            bootstrap_servers=[f"{HOST}:{self.port(broker)}" for broker in brokers or self.ids],
+            bootstrap_servers=[*map(self.address, brokers or self.ids)],
             default_api_timeout_ms=int(ASKED_TIMEOUT_S * 1000),
             request_timeout_ms=1000,
             reconnect_backoff_ms=10,

@@ -50,6 +50,8 @@ class Kind(Enum):
     """read_committed returned some records of a transaction and not the others."""
     COPY = "copy"
     """The copies of a partition are not its records, each once and in order."""
+    ALONE = "acknowledged alone"
+    """A broker that was cut off from all others acknowledged a record that needs one of them."""
 
 
 class Anomaly(NamedTuple):
@@ -75,6 +77,7 @@ def check(history: History) -> list[Anomaly]:
         *_generations(history),
         *_transactions(history),
         *_copies(history),
+        *_alone(history),
     ]
 
 
@@ -275,3 +278,14 @@ def _copies(history: History) -> Iterator[Anomaly]:
             doubled = len(found) - len(set(found))
             detail += f"; {doubled} doubled, {len(set(wanted) - set(found))} missing"
             yield Anomaly(Kind.COPY, f"{copy}: {detail}")
+
+
+def _alone(history: History) -> Iterator[Anomaly]:
+    """What is sent to a broker while it is cut off is not acknowledged before it reaches the others again."""
+    for stream, acknowledged in history.acknowledged.items():
+        for sequence, told in acknowledged.items():
+            for cut in history.cut_off:
+                if told.broker == cut.broker and cut.from_s <= told.sent_s and told.at_s <= cut.to_s:
+                    after_s = told.at_s - cut.from_s
+                    at = f"record {sequence} of {stream.producer} in {stream.topic_partition}"
+                    yield Anomaly(Kind.ALONE, f"{at} by broker {cut.broker}, {after_s:.2f} s after it was cut off")

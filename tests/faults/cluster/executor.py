@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import random
 import time
 from collections.abc import Callable
 from functools import partial
@@ -11,8 +12,9 @@ from itertools import count
 from barnabas.errors import BarnabasError
 from barnabas.metadata.partitioning import partition_for
 from barnabas.types import TopicPartition
-from cluster.brokers import TERMINATED_TIMEOUT_S, ClusterProcesses
-from cluster.plan import Deed, Fault, Role
+from cluster.brokers import TERMINATED_TIMEOUT_S, ClusterProcesses, Processes
+from cluster.history import CutOff
+from cluster.plan import LINKS, ZOOKEEPER, Deed, Fault, Role
 from cluster.timeline import Failover
 
 __all__ = ["Executor"]
@@ -22,6 +24,10 @@ SYNC_TIMEOUT_S = 20.0
 SETTLED_S = 1.5
 """The time for which all replicas are in sync, by every broker, before a directory is lost."""
 TICK_S = 0.02
+FLAP_S = (0.1, 1.5)
+"""The time for which links that flap are cut, and for which they are whole."""
+
+Target = tuple[Processes, int]
 
 
 class Executor:
@@ -35,6 +41,7 @@ class Executor:
         self._numbers = count()
         self.done: list[str] = []
         self.failovers: list[Failover] = []
+        self.cut_off: list[CutOff] = []
         self.failures: list[str] = []
 
     def run(self, faults: list[Fault], seconds: float) -> None:
@@ -53,35 +60,39 @@ class Executor:
         heapq.heappush(self._due, (at_s, next(self._numbers), deed))
 
     def _begin(self, fault: Fault) -> None:
-        targets = self._targets(fault)
+        brokers, zookeepers = self._targets(fault)
         at = f"{time.monotonic() - self._began_s:.1f}"
-        if not targets:
+        if not brokers and not zookeepers:
             self.done.append(f"{fault.role.value} not found at {at}")
             return
         if fault.deed is Deed.WIPE:
-            self._wipe_once_in_sync(fault, targets[0], time.monotonic() + SYNC_TIMEOUT_S, None)
+            self._wipe_once_in_sync(fault, brokers[0], time.monotonic() + SYNC_TIMEOUT_S, None)
             return
-        names = ",".join(map(str, targets))
-        if fault.role is not Role.CONTROLLER and self._controller() in targets:
+        if fault.deed in LINKS:  # those of the machine
+            brokers, zookeepers = sorted({*brokers, *zookeepers}), []
+        names = ",".join([*map(str, brokers), *(f"ZooKeeper {number}" for number in zookeepers)])
+        if fault.role not in (Role.CONTROLLER, Role.CONTROLLER_AND_ZOOKEEPER_LEADER) and self._controller() in brokers:
             names += " (controller)"
         for_s = f" for {fault.for_s:.1f} s" if fault.for_s else ""
-        one_way = "" if fault.both_ways or fault.deed is not Deed.CUT else " one way"
-        self.done.append(f"{fault.role.value} {names} {fault.deed.value}{one_way} at {at}{for_s}")
-        self._note_failover(fault, targets)
-        {
-            Deed.KILL: self._kill,
-            Deed.TERMINATE: self._terminate,
-            Deed.FREEZE: self._freeze,
-            Deed.CUT: self._cut,
-        }[fault.deed](fault, targets)
+        self.done.append(f"{fault.role.value} {names} {fault.what} at {at}{for_s}")
+        self._note_failover(fault, brokers)
+        if fault.deed is Deed.TERMINATE:
+            self._terminate(fault, brokers)
+        elif fault.deed in LINKS:
+            {Deed.CUT: self._cut, Deed.FLAP: self._flap, Deed.WORSEN: self._worsen}[fault.deed](fault, brokers)
+        else:
+            targets: list[Target] = [(self._brokers, broker) for broker in brokers]
+            if self._brokers.zookeepers is not None:
+                targets += [(self._brokers.zookeepers, number) for number in zookeepers]
+            {Deed.KILL: self._kill, Deed.FREEZE: self._freeze}[fault.deed](fault, targets)
 
     # --- deeds ------------------------------------------------------------------------------------------------------
 
-    def _kill(self, fault: Fault, targets: list[int]) -> None:
-        for broker in targets:
-            self._brokers.kill(broker)
-        for broker in targets:
-            self._start_at(time.monotonic() + fault.for_s, broker)
+    def _kill(self, fault: Fault, targets: list[Target]) -> None:
+        for processes, number in targets:
+            processes.kill(number)
+        for target in targets:
+            self._start_at(time.monotonic() + fault.for_s, target)
 
     def _terminate(self, fault: Fault, targets: list[int]) -> None:
         asked_s = time.monotonic()
@@ -92,25 +103,60 @@ class Executor:
     def _await_end(self, fault: Fault, broker: int, asked_s: float) -> None:
         now = time.monotonic()
         if not self._brokers.running(broker):
-            self._start_at(now + fault.for_s, broker)
+            self._start_at(now + fault.for_s, (self._brokers, broker))
         elif now > asked_s + TERMINATED_TIMEOUT_S:
             self.failures.append(f"broker {broker} did not end {TERMINATED_TIMEOUT_S:.0f} s after SIGTERM")
             self._brokers.kill(broker)
-            self._start_at(now, broker)
+            self._start_at(now, (self._brokers, broker))
         else:
             self._at(now + TICK_S, partial(self._await_end, fault, broker, asked_s))
 
-    def _freeze(self, fault: Fault, targets: list[int]) -> None:
-        for broker in targets:
-            self._brokers.freeze(broker)
-            self._at(time.monotonic() + fault.for_s, partial(self._brokers.thaw, broker))
+    def _freeze(self, fault: Fault, targets: list[Target]) -> None:
+        for processes, number in targets:
+            processes.freeze(number)
+            self._at(time.monotonic() + fault.for_s, partial(processes.thaw, number))
 
-    def _cut(self, fault: Fault, targets: list[int]) -> None:
-        links = self._brokers.links
-        if links is not None:
-            for broker in targets:
-                links.cut(broker, both_ways=fault.both_ways)
-                self._at(time.monotonic() + fault.for_s, partial(links.heal, broker))
+    def _cut(self, fault: Fault, brokers: list[int]) -> None:
+        for broker in brokers:
+            heal = self._cut_links(fault, broker)
+            if not fault.one_peer:
+                heal = partial(self._reunite, broker, time.monotonic(), heal)
+            self._at(time.monotonic() + fault.for_s, heal)
+
+    def _reunite(self, broker: int, from_s: float, heal: Callable[[], None]) -> None:
+        self.cut_off.append(CutOff(broker, from_s, time.monotonic()))
+        heal()
+
+    def _flap(self, fault: Fault, brokers: list[int]) -> None:
+        for broker in brokers:
+            self._flap_once(fault, broker, time.monotonic() + fault.for_s, random.Random(f"{fault.at_s} {broker}"))
+
+    def _flap_once(self, fault: Fault, broker: int, until_s: float, rng: random.Random) -> None:
+        up_at_s = time.monotonic() + rng.uniform(*FLAP_S)
+        self._at(up_at_s, self._cut_links(fault, broker))
+        down_at_s = up_at_s + rng.uniform(*FLAP_S)
+        if down_at_s < until_s:
+            self._at(down_at_s, partial(self._flap_once, fault, broker, until_s, rng))
+
+    def _worsen(self, fault: Fault, brokers: list[int]) -> None:
+        for broker in brokers:
+            for other in self._peers(fault, broker):
+                self._at(time.monotonic() + fault.for_s, self._brokers.worsen(broker, other, fault))
+
+    def _cut_links(self, fault: Fault, broker: int) -> Callable[[], None]:
+        """Returns what ends it."""
+        heals = [self._brokers.cut(broker, other, both_ways=fault.both_ways) for other in self._peers(fault, broker)]
+
+        def heal() -> None:
+            for each in heals:
+                each()
+
+        return heal
+
+    def _peers(self, fault: Fault, broker: int) -> list[int]:
+        """Returns those of the others to which the links of a broker are hit."""
+        others = [other for other in self._brokers.ids if other != broker]
+        return [others[fault.partition % len(others)]] if fault.one_peer else others
 
     def _wipe_once_in_sync(self, fault: Fault, broker: int, until_s: float, in_sync_since_s: float | None) -> None:
         now = time.monotonic()
@@ -130,10 +176,12 @@ class Executor:
         else:
             self.done.append(f"broker {broker} not wiped, as not all were in sync")
 
-    def _start_at(self, at_s: float, broker: int) -> None:
+    def _start_at(self, at_s: float, target: Target) -> None:
+        processes, number = target
+
         def start() -> None:
-            if not self._brokers.running(broker):
-                self._brokers.start(broker)
+            if not processes.running(number):
+                processes.start(number)
 
         self._at(at_s, start)
 
@@ -147,7 +195,21 @@ class Executor:
         except BarnabasError:
             return False
 
-    def _targets(self, fault: Fault) -> list[int]:
+    def _targets(self, fault: Fault) -> tuple[list[int], list[int]]:
+        """Returns the brokers and the ZooKeepers that a fault hits."""
+        zookeepers = self._brokers.zookeepers
+        if zookeepers is None or fault.role not in ZOOKEEPER:
+            return self._brokers_with_role(fault), []
+        found = zookeepers.reachable
+        if fault.role is Role.QUORUM:
+            most = len(zookeepers.ids) // 2 + 1
+            return [], found[:most] if fault.partition % 2 else found[-most:]
+        if fault.role is Role.ZOOKEEPER_LEADER:
+            return [], found[:1]
+        controller = self._controller()
+        return [controller] if controller in self._brokers.reachable else [], found[:1]
+
+    def _brokers_with_role(self, fault: Fault) -> list[int]:
         reachable = self._brokers.reachable
         if fault.role is Role.ALL or not reachable:
             return reachable

@@ -17,6 +17,7 @@ __all__ = [
     "Acknowledgement",
     "Commit",
     "CommitSeen",
+    "CutOff",
     "EndSeen",
     "GenerationSeen",
     "History",
@@ -56,6 +57,16 @@ class Acknowledgement(NamedTuple):
     offset: int
     sent_s: float
     at_s: float
+    broker: int = 0
+    """The broker that acknowledged it, 0 where the client does not know."""
+
+
+class CutOff(NamedTuple):
+    """The time during which nothing passed between a broker and the others, in one direction at least."""
+
+    broker: int
+    from_s: float
+    to_s: float
 
 
 class Run(NamedTuple):
@@ -138,6 +149,7 @@ class History:
     commits: list[Commit] = field(default_factory=list)
     commits_seen: list[CommitSeen] = field(default_factory=list)
     generations: list[GenerationSeen] = field(default_factory=list)
+    cut_off: list[CutOff] = field(default_factory=list)
     copies: dict[TopicPartition, TopicPartition] = field(default_factory=dict)
     """The partitions that copiers write, each with the one that is copied; copies keep key and value."""
     log: dict[TopicPartition, list[Record]] = field(default_factory=dict)

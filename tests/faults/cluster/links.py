@@ -14,8 +14,9 @@ import os
 import re
 import subprocess
 import sys
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 from bench.attached import attached
@@ -32,7 +33,7 @@ class Links:
 
     def __init__(self, ports: Mapping[int, tuple[int, int]]) -> None:
         """Listens: ``ports`` has for each broker the port here and the port of its listener for brokers."""
-        self._ids = list(ports)
+        self._cuts: Counter[tuple[int, int]] = Counter()
         self._process = subprocess.Popen(
             attached([sys.executable, __file__, *(f"{id_}:{here}:{there}" for id_, (here, there) in ports.items())]),
             stdin=subprocess.PIPE,
@@ -46,12 +47,20 @@ class Links:
         """Tells which process is a broker now."""
         self._command(f"broker {broker} {pid}")
 
-    def cut(self, broker: int, *, both_ways: bool) -> None:
-        """Holds back what a broker sends to the others, and what they send to it if ``both_ways``."""
-        self._each(broker, "cut", both_ways=both_ways)
+    def cut(self, broker: int, other: int, *, both_ways: bool) -> Callable[[], None]:
+        """Holds back what a broker sends to another, and what that one sends to it if ``both_ways``. Returns what ends
+        this cut."""
+        ends = [(broker, other), (other, broker)] if both_ways else [(broker, other)]
+        for source, target in ends:
+            self._cuts[source, target] += 1
+            self._command(f"cut {source} {target}")
+        return partial(self._heal, ends)
 
-    def heal(self, broker: int) -> None:
-        self._each(broker, "heal", both_ways=True)
+    def _heal(self, ends: Iterable[tuple[int, int]]) -> None:
+        for source, target in ends:
+            self._cuts[source, target] -= 1
+            if not self._cuts[source, target]:
+                self._command(f"heal {source} {target}")
 
     def close(self) -> None:
         self._process.kill()
@@ -59,13 +68,6 @@ class Links:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
-
-    def _each(self, broker: int, what: str, *, both_ways: bool) -> None:
-        for other in self._ids:
-            if other != broker:
-                self._command(f"{what} {broker} {other}")
-                if both_ways:
-                    self._command(f"{what} {other} {broker}")
 
     def _command(self, line: str) -> None:
         assert self._process.stdin is not None

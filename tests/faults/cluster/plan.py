@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["CALM_S", "PAUSE_S", "Deed", "Fault", "Role", "draw"]
+__all__ = ["CALM_S", "LINKS", "PAUSE_S", "ZOOKEEPER", "Deed", "Fault", "Role", "draw"]
 
 
 class Deed(Enum):
@@ -22,6 +22,8 @@ class Deed(Enum):
     FREEZE = "stopped"
     WIPE = "wiped"
     CUT = "cut off"
+    FLAP = "cut off again and again"
+    WORSEN = "connected badly"
 
 
 class Role(Enum):
@@ -34,6 +36,9 @@ class Role(Enum):
     TRANSACTION_COORDINATOR = "transaction coordinator"
     ANY = "broker"
     ALL = "all brokers"
+    ZOOKEEPER_LEADER = "ZooKeeper's leader"
+    QUORUM = "ZooKeeper's quorum"
+    CONTROLLER_AND_ZOOKEEPER_LEADER = "controller and ZooKeeper's leader"
 
 
 DEEDS = {Deed.KILL: 8, Deed.TERMINATE: 4, Deed.FREEZE: 5, Deed.WIPE: 2, Deed.CUT: 3}
@@ -46,6 +51,19 @@ ROLES = {
     Role.ANY: 1,
     Role.ALL: 1,
 }
+LINKS = {Deed.CUT, Deed.FLAP, Deed.WORSEN}
+"""Faults of a machine's links. All others hit processes."""
+ZOOKEEPER = {Role.ZOOKEEPER_LEADER, Role.QUORUM, Role.CONTROLLER_AND_ZOOKEEPER_LEADER}
+MACHINES_DEEDS = {**DEEDS, Deed.CUT: 8, Deed.FLAP: 4, Deed.WORSEN: 4}
+MACHINES_ROLES = {
+    **ROLES,
+    Role.ZOOKEEPER_LEADER: 4,
+    Role.QUORUM: 2,
+    Role.CONTROLLER_AND_ZOOKEEPER_LEADER: 3,
+}
+MINORITY_SHARE = 0.2
+"""How many rounds of machines have one fault alone: a machine that is cut off from all others to the end."""
+MINORITY_ROLES = (Role.LEADER, Role.CONTROLLER, Role.ZOOKEEPER_LEADER)
 PAUSE_S = (1.0, 9.0)
 """From one fault to the next: less than some need to be mended, so that faults meet."""
 CALM_S = (10.0, 14.0)
@@ -53,6 +71,8 @@ CALM_S = (10.0, 14.0)
 FROZEN_S = ((0.2, 2.0), (2.0, 8.0), (10.0, 20.0))
 DOWN_S = ((0.0, 0.0), (0.1, 1.0), (1.0, 8.0))
 CUT_S = ((0.2, 2.0), (2.0, 12.0))
+MACHINES_CUT_S = (*CUT_S, (12.0, 25.0))
+"""Longer than ZooKeeper's session may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,29 +86,61 @@ class Fault:
     """The number that chooses a partition, where the role is one of a partition."""
     for_s: float
     both_ways: bool = True
-    """Whether a cut stops both directions, or only what comes from the target."""
+    """Whether a fault of links meets both directions, or only what comes from the target."""
+    one_peer: bool = False
+    """Whether a fault of links meets those to one of the others, or to all."""
 
     def __str__(self) -> str:
-        one_way = "" if self.both_ways else " one way"
         which = f" of {self.partition}" if self.role in (Role.LEADER, Role.FOLLOWER) else ""
-        return f"{self.role.value}{which} {self.deed.value}{one_way} at {self.at_s:.1f} for {self.for_s:.1f} s"
+        return f"{self.role.value}{which} {self.what} at {self.at_s:.1f} for {self.for_s:.1f} s"
+
+    @property
+    def what(self) -> str:
+        """The fault in words, without its target and times."""
+        if self.deed not in LINKS:
+            return self.deed.value
+        one_peer = " from one other" if self.one_peer else ""
+        return f"{self.deed.value}{one_peer}{'' if self.both_ways else ' one way'}"
 
 
 def draw(
-    rng: random.Random, seconds: float, partitions: int, deeds: set[Deed], pause_s: tuple[float, float] = PAUSE_S
+    rng: random.Random,
+    seconds: float,
+    partitions: int,
+    deeds: set[Deed],
+    pause_s: tuple[float, float] = PAUSE_S,
+    *,
+    machines: bool = False,
 ) -> list[Fault]:
     """Returns the faults of a round of so many seconds, of the given kinds, in the order of time. ``pause_s`` are the
-    shortest and the longest time from one to the next."""
+    shortest and the longest time from one to the next. ``machines``: each broker is on a machine of its own, with a
+    ZooKeeper."""
+    deed_weights, role_weights = (MACHINES_DEEDS, MACHINES_ROLES) if machines else (DEEDS, ROLES)
     faults: list[Fault] = []
     at_s = rng.uniform(0.5, 3.0)
+    if machines and rng.random() < MINORITY_SHARE and Deed.CUT in deeds:
+        role = rng.choice(MINORITY_ROLES)
+        return [Fault(at_s, Deed.CUT, role, rng.randrange(partitions), max(seconds - at_s, 0.5))]
     while at_s < seconds - 1.0:
-        deed = rng.choices([*DEEDS], [*DEEDS.values()])[0]
-        role = rng.choices([*ROLES], [*ROLES.values()])[0]
-        longest = {Deed.FREEZE: FROZEN_S, Deed.CUT: CUT_S}.get(deed, DOWN_S)
+        deed = rng.choices([*deed_weights], [*deed_weights.values()])[0]
+        role = rng.choices([*role_weights], [*role_weights.values()])[0]
+        if role in ZOOKEEPER and deed in (Deed.TERMINATE, Deed.WIPE):
+            deed = Deed.KILL
+        longest = FROZEN_S if deed is Deed.FREEZE or role is Role.QUORUM else DOWN_S
+        if deed in LINKS:
+            longest = MACHINES_CUT_S if machines else CUT_S
         for_s = min(rng.uniform(*rng.choice(longest)), max(seconds - at_s, 0.5))
-        if role is Role.ALL and deed in (Deed.WIPE, Deed.CUT):
+        if role is Role.ALL and deed in (Deed.WIPE, *LINKS):
             role = Role.ANY
-        fault = Fault(at_s, deed, role, rng.randrange(partitions), for_s, both_ways=rng.random() < 0.6)
+        fault = Fault(
+            at_s,
+            deed,
+            role,
+            rng.randrange(partitions),
+            for_s,
+            both_ways=rng.random() < 0.6,
+            one_peer=machines and rng.random() < 0.4,
+        )
         if deed in deeds:
             faults.append(fault)
         at_s += rng.uniform(*pause_s)

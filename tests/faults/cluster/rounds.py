@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from barnabas.errors import BarnabasError
 from barnabas.types import TopicPartition
@@ -19,12 +20,19 @@ from cluster.checker import check
 from cluster.executor import Executor
 from cluster.plan import PAUSE_S, Deed, draw
 from cluster.replicas import difference, log_bytes
-from cluster.timeline import Felt, felt, longest_gap, summary
+from cluster.timeline import Felt, felt, longest_gap, summary, unserved
 from cluster.workload import FEED, GROUP, LEDGER, PARTITIONS, TRANSACTIONAL_ID, Workload
+
+if TYPE_CHECKING:
+    from network_namespaces import Network
 
 __all__ = ["Options", "run"]
 
 REPLICAS, MIN_IN_SYNC = 3, 2
+ZOOKEEPER_SESSIONS_MS = (3_000, 6_000, 10_000)
+SERVED_S = 35.0
+"""The time in which a majority serves all partitions again: the sessions of the controller and of the leaders end, one
+after the other."""
 EQUAL_TIMEOUT_S = 20.0
 DUMP_TIMEOUT_S = 120
 KAFKA_LIBS = Path(__file__).resolve().parents[3] / "build" / "interop" / "kafka-4.3.1"
@@ -40,6 +48,7 @@ class Options:
     seconds: float
     seed: int
     brokers: int = 3
+    machines: bool = False
     port: int = 0
     deeds: frozenset[Deed] = frozenset(Deed)
     dump_every: int = 10
@@ -74,21 +83,38 @@ class Report:
 class Round:
     """One cluster from its first start to its check."""
 
-    def __init__(self, root: Path, seed: int, options: Options, *, dumps: bool) -> None:
+    def __init__(self, root: Path, seed: int, options: Options, *, dumps: bool, network: Network | None = None) -> None:
+        """With a `network`, each broker is on a machine of its own, with a ZooKeeper."""
         self._rng = random.Random(seed)
         self._options, self._dumps = options, dumps
         self.report = Report(seed)
         self._replicas = min(REPLICAS, options.brokers)
         deeds = set(options.deeds) - ({Deed.WIPE, Deed.CUT} if options.brokers == 1 else set())
-        self._faults = draw(self._rng, options.seconds, len(PARTITIONS[LEDGER]), deeds, options.pause_s)
-        self._brokers = ClusterProcesses(
-            root,
-            options.brokers,
-            self._settings(),
-            first_port=options.port,
-            linked=any(fault.deed is Deed.CUT for fault in self._faults),
+        self._faults = draw(
+            self._rng,
+            options.seconds,
+            len(PARTITIONS[LEDGER]),
+            deeds,
+            options.pause_s,
+            machines=network is not None,
         )
-        self._workload = Workload(self._brokers.bootstrap, self._rng, options.traced)
+        self._brokers: ClusterProcesses
+        if network is None:
+            self._brokers = ClusterProcesses(
+                root,
+                options.brokers,
+                self._settings(),
+                first_port=options.port,
+                linked=any(fault.deed is Deed.CUT for fault in self._faults),
+            )
+            self._workload = Workload(self._brokers.bootstrap, self._rng, options.traced)
+        else:
+            from cluster.machines import ClusterMachines  # which needs pytest
+
+            session_ms = self._rng.choice(ZOOKEEPER_SESSIONS_MS)
+            settings = {**self._settings(), "zookeeper.session.timeout.ms": f"{session_ms}"}
+            self._brokers = machines = ClusterMachines(root, options.brokers, settings, network)
+            self._workload = Workload(machines.bootstrap, self._rng, options.traced, machines.witnesses)
 
     def _settings(self) -> dict[str, str]:
         settings = {
@@ -115,11 +141,10 @@ class Round:
         report, workload = self.report, self._workload
         executor = Executor(self._brokers, LEDGER, GROUP, TRANSACTIONAL_ID)
         try:
-            for broker in self._brokers.ids:
-                self._brokers.start(broker)
-            self._brokers.wait_until_ready()
+            self._brokers.start_all()
             workload.start(self._replicas)
             executor.run(self._faults, self._options.seconds)
+            workload.history.cut_off = executor.cut_off
             self._mend()
             workload.finish()
             self._check()
@@ -136,10 +161,11 @@ class Round:
     def _mend(self) -> None:
         """Waits until all replicas are in sync."""
         began_s = time.monotonic()
-        for broker in self._brokers.ids:
-            self._brokers.thaw(broker)
-            if not self._brokers.running(broker) and not self._brokers.ended:
-                self._brokers.start(broker)
+        for processes in (self._brokers.zookeepers, self._brokers):
+            for number in processes.ids if processes is not None else ():
+                processes.thaw(number)
+                if not processes.running(number) and not self._brokers.ended:
+                    processes.start(number)
         self._workload.wait_until("the replicas are in sync", self._brokers.out_of_sync)
         self.report.mended_s = time.monotonic() - began_s
 
@@ -147,6 +173,8 @@ class Round:
 
     def _check(self) -> None:
         self.report.failures += map(str, check(self._workload.history))
+        if len(self._faults) == 1:
+            self.report.failures += unserved(self._workload.history, SERVED_S)
         self._compare_replicas()
         if self._dumps:
             self._dump()
@@ -213,6 +241,14 @@ class Round:
         report.gap = f"{gap.seconds:.2f} s ({gap.topic_partition})"
 
 
+def run_round(directory: Path, seed: int, options: Options, *, dumps: bool) -> Report:
+    if not options.machines:
+        return Round(directory, seed, options, dumps=dumps).run()
+    from network_namespaces import on_router  # which needs pytest
+
+    return on_router(lambda network: Round(directory, seed, options, dumps=dumps, network=network).run())
+
+
 def run(options: Options, root: Path, say: Callable[[str], None]) -> int:
     """Returns 1 if a round has failed; all rounds are run, and what has failed is kept if asked for."""
     logging.getLogger("barnabas").setLevel(logging.CRITICAL)  # of clients, which say that brokers are down
@@ -222,16 +258,16 @@ def run(options: Options, root: Path, say: Callable[[str], None]) -> int:
         seed = options.seed + number
         directory = root / f"seed-{seed}"
         dumps = bool(options.dump_every) and not number % options.dump_every
-        one = Round(directory, seed, options, dumps=dumps)
-        report = one.run()
+        report = run_round(directory, seed, options, dumps=dumps)
         every += report.felt
         say(str(report))
         for failure in report.failures[:20]:
             say(f"  {failure}")
         if report.failures:
             failed += 1
-            command = f"tests/faults cluster --seconds {options.seconds:g} --seed {seed} --rounds 1"
-            say(f"  again: PYTHONPATH=. python {command}")
+            world = "cluster --machines" if options.machines else "cluster"
+            command = f"tests/faults {world} --seconds {options.seconds:g} --seed {seed} --rounds 1"
+            say(f"  again: PYTHONPATH=.:tests python {command}")
         if not (report.failures and options.keep):
             shutil.rmtree(directory, ignore_errors=True)
     for line in summary(every):

@@ -12,6 +12,7 @@ from cluster.history import (
     Acknowledgement,
     Commit,
     CommitSeen,
+    CutOff,
     EndSeen,
     GenerationSeen,
     History,
@@ -58,7 +59,21 @@ def history() -> History:
     made.commits_seen += [CommitSeen("group", LEDGER, 2, 1.5, 1.6), CommitSeen("group", LEDGER, 6, 3.0, 3.5)]
     made.generations += [GenerationSeen("group", "a", 1, 0.0, 1.0), GenerationSeen("group", "b", 1, 0.5, 1.5)]
     made.generations += [GenerationSeen("group", "a", 2, 1.0, 2.0)]
+    made.cut_off.append(CutOff(1, 3.0, 4.0))
+    for sequence, told in enumerate(
+        [
+            Acknowledgement(0, 2.9, 3.1, broker=1),  # others may have had it before the cut
+            Acknowledgement(1, 3.1, 4.1, broker=1),  # or after it
+            Acknowledgement(2, 3.1, 3.2, broker=2),
+            Acknowledgement(3, 3.1, 3.2),
+        ]
+    ):
+        made.acknowledged[WRITER][sequence] = told
     return made
+
+
+def acknowledge_alone(made: History) -> None:
+    made.acknowledged[WRITER][5] = Acknowledgement(5, 3.5, 3.6, broker=1)
 
 
 def lose(made: History) -> None:
@@ -209,6 +224,7 @@ PLANTED: dict[Callable[[History], None], Kind] = {
     tear_what_nobody_knows: Kind.PARTIAL,
     copy_twice: Kind.COPY,
     forget_a_copy: Kind.COPY,
+    acknowledge_alone: Kind.ALONE,
 }
 
 

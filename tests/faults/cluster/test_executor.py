@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,16 +12,14 @@ from cluster.plan import Deed, Fault, Role
 LEDGER = "ledger"
 
 
-class Brokers:
-    """Three brokers without processes; `deeds` is what was done to them."""
+class Processes:
+    """Three processes that are none; `deeds` is what was done to them."""
 
-    def __init__(self) -> None:
+    def __init__(self, deeds: list[str], name: str = "") -> None:
         self.ids = [1, 2, 3]
         self.up = {1, 2, 3}
-        self.links = None
-        self.deeds: list[str] = []
-        self.behind: list[str] = []
-        self.looks = 0
+        self.deeds = deeds
+        self._name = name
 
     @property
     def reachable(self) -> list[int]:
@@ -31,12 +30,28 @@ class Brokers:
 
     def kill(self, broker: int) -> None:
         self.up.discard(broker)
-        self.deeds.append(f"kill {broker}")
+        self.deeds.append(f"kill {self._name}{broker}")
 
     def start(self, broker: int) -> None:
         assert broker not in self.up
         self.up.add(broker)
-        self.deeds.append(f"start {broker}")
+        self.deeds.append(f"start {self._name}{broker}")
+
+    def freeze(self, broker: int) -> None:
+        self.deeds.append(f"freeze {self._name}{broker}")
+
+    def thaw(self, broker: int) -> None:
+        self.deeds.append(f"thaw {self._name}{broker}")
+
+
+class Brokers(Processes):
+    """Three brokers, and three ZooKeepers of which the first leads."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.zookeepers = Processes(self.deeds, "ZooKeeper ")
+        self.behind: list[str] = []
+        self.looks = 0
 
     def wipe(self, broker: int) -> None:
         assert broker not in self.up
@@ -46,11 +61,14 @@ class Brokers:
         self.up.discard(broker)
         self.deeds.append(f"end {broker}")
 
-    def freeze(self, broker: int) -> None:
-        self.deeds.append(f"freeze {broker}")
+    def cut(self, broker: int, other: int, *, both_ways: bool) -> Callable[[], None]:
+        between = f"{broker} {'and' if both_ways else 'to'} {other}"
+        self.deeds.append(f"cut {between}")
+        return lambda: self.deeds.append(f"heal {between}")
 
-    def thaw(self, broker: int) -> None:
-        self.deeds.append(f"thaw {broker}")
+    def worsen(self, broker: int, other: int, fault: Fault) -> Callable[[], None]:
+        self.deeds.append(f"worsen {broker} and {other}")
+        return lambda: self.deeds.append(f"mend {broker} and {other}")
 
     def out_of_sync(self, *_: int) -> list[str]:
         self.looks += 1
@@ -108,3 +126,42 @@ def test_a_fault_that_finds_nobody_is_told() -> None:
     brokers = Brokers()
     brokers.up.clear()
     assert run(brokers, Fault(0.0, Deed.KILL, Role.LEADER, 0, 0.0)).done == ["leader not found at 0.0"]
+
+
+def test_zookeeper_and_the_controller_are_hit_at_once() -> None:
+    brokers = Brokers()
+    run(brokers, Fault(0.0, Deed.KILL, Role.CONTROLLER_AND_ZOOKEEPER_LEADER, 0, 0.05))
+    assert brokers.deeds == ["kill 3", "kill ZooKeeper 1", "start 3", "start ZooKeeper 1"]
+
+
+def test_a_quorum_is_lost_with_its_leader_or_without() -> None:
+    brokers = Brokers()
+    run(brokers, Fault(0.0, Deed.FREEZE, Role.QUORUM, 0, 0.05), Fault(0.2, Deed.FREEZE, Role.QUORUM, 1, 0.05))
+    frozen = [deed for deed in brokers.deeds if deed.startswith("freeze")]
+    assert frozen == [f"freeze ZooKeeper {number}" for number in (2, 3, 1, 2)]
+
+
+def test_the_time_of_a_broker_without_the_others_is_noted() -> None:
+    brokers = Brokers()
+    executor = run(
+        brokers,
+        Fault(0.0, Deed.CUT, Role.LEADER, 0, 0.05),
+        Fault(0.2, Deed.CUT, Role.ZOOKEEPER_LEADER, 1, 0.05, both_ways=False, one_peer=True),
+    )
+    assert brokers.deeds == ["cut 2 and 1", "cut 2 and 3", "heal 2 and 1", "heal 2 and 3", "cut 1 to 3", "heal 1 to 3"]
+    (cut,) = executor.cut_off
+    assert cut.broker == 2
+    assert cut.to_s - cut.from_s >= 0.05
+
+
+def test_links_that_flap_are_whole_in_the_end() -> None:
+    brokers = Brokers()
+    run(brokers, Fault(0.0, Deed.FLAP, Role.LEADER, 0, 2.5, one_peer=True))
+    assert brokers.deeds[:4] == ["cut 2 and 1", "heal 2 and 1"] * 2
+    assert brokers.deeds[-1] == "heal 2 and 1"
+
+
+def test_a_bad_connection_ends() -> None:
+    brokers = Brokers()
+    run(brokers, Fault(0.0, Deed.WORSEN, Role.ANY, 1, 0.05, one_peer=True))
+    assert brokers.deeds == ["worsen 2 and 3", "mend 2 and 3"]

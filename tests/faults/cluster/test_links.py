@@ -55,23 +55,24 @@ def test_a_cut_one_way_holds_back_what_comes_from_the_broker(
     ends: tuple[Links, socket.socket, socket.socket],
 ) -> None:
     links, client, server = ends
-    links.cut(1, both_ways=False)
+    heal = links.cut(1, 2, both_ways=False)
     client.sendall(b"there")
     server.sendall(b"back")
     assert client.recv(4, socket.MSG_WAITALL) == b"back"
     assert is_silent(server)
-    links.heal(1)
+    heal()
     assert server.recv(5, socket.MSG_WAITALL) == b"there"
 
 
 def test_a_cut_both_ways_stops_the_answers_too(ends: tuple[Links, socket.socket, socket.socket]) -> None:
     links, client, server = ends
-    links.cut(2, both_ways=True)
+    heal, heal_other = links.cut(2, 1, both_ways=True), links.cut(1, 2, both_ways=True)
     client.sendall(b"there")
     server.sendall(b"back")
+    heal_other()
     assert is_silent(server)
     assert is_silent(client)
-    links.heal(2)
+    heal()
     assert server.recv(5, socket.MSG_WAITALL) == b"there"
     assert client.recv(4, socket.MSG_WAITALL) == b"back"
 

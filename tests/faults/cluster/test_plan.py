@@ -3,7 +3,7 @@
 import random
 from itertools import pairwise
 
-from cluster.plan import Deed, Role, draw
+from cluster.plan import LINKS, ZOOKEEPER, Deed, Role, draw
 
 
 def test_the_same_seed_draws_the_same_faults() -> None:
@@ -18,10 +18,28 @@ def test_a_kind_that_is_left_out_leaves_the_other_faults_as_they_are() -> None:
 
 def test_faults_come_in_order_within_the_round_and_never_take_all_directories() -> None:
     seen = set()
-    for seed in range(200):
-        faults = draw(random.Random(seed), 60, 6, set(Deed))
+    for seed in range(400):
+        machines = seed >= 200
+        faults = draw(random.Random(seed), 60, 6, set(Deed), machines=machines)
         assert all(before.at_s < after.at_s for before, after in pairwise(faults))
         assert all(0 < fault.at_s < fault.at_s + fault.for_s <= 60.5 for fault in faults if fault.for_s)
-        assert not any(fault.role is Role.ALL and fault.deed in (Deed.WIPE, Deed.CUT) for fault in faults)
-        seen |= {(fault.deed, fault.role) for fault in faults}
-    assert seen >= {(deed, role) for deed in Deed for role in Role if role is not Role.ALL}
+        assert not any(fault.role is Role.ALL and fault.deed in (Deed.WIPE, *LINKS) for fault in faults)
+        assert not any(fault.role in ZOOKEEPER and fault.deed is Deed.WIPE for fault in faults)
+        seen |= {(machines, fault.deed, fault.role) for fault in faults}
+    deeds, roles = set(Deed), set(Role) - {Role.ALL}
+    assert seen >= {(True, deed, role) for deed in deeds for role in roles - ZOOKEEPER}
+    assert seen >= {(True, deed, role) for deed in deeds - {Deed.WIPE, Deed.TERMINATE} for role in ZOOKEEPER}
+    deeds -= {Deed.FLAP, Deed.WORSEN}
+    assert {each for each in seen if not each[0] and each[2] is not Role.ALL} == {
+        (False, deed, role) for deed in deeds for role in roles - ZOOKEEPER
+    }
+
+
+def test_in_some_rounds_of_machines_a_minority_is_cut_off_alone() -> None:
+    plans = [draw(random.Random(seed), 60, 6, set(Deed), machines=True) for seed in range(200)]
+    alone = [fault for fault, *others in plans if not others]
+    assert 20 < len(alone) < 60
+    assert all(fault.deed is Deed.CUT and fault.both_ways and not fault.one_peer for fault in alone)
+    assert all(fault.for_s > 50 for fault in alone)
+    kills = [draw(random.Random(seed), 60, 6, {Deed.KILL}, machines=True) for seed in range(200)]
+    assert all(fault.deed is Deed.KILL for faults in kills for fault in faults)

@@ -1,8 +1,8 @@
 """Times are counted from the fault, by records that were sent after it."""
 
 from barnabas.types import TopicPartition
-from cluster.history import Acknowledgement, History, Stream
-from cluster.timeline import Failover, felt, longest_gap, summary
+from cluster.history import Acknowledgement, CutOff, History, Stream
+from cluster.timeline import Failover, felt, longest_gap, summary, unserved
 
 LED, ELSEWHERE = TopicPartition("ledger", 0), TopicPartition("ledger", 1)
 
@@ -36,3 +36,12 @@ def test_the_first_acknowledgement_of_a_record_sent_after_the_fault_counts() -> 
 def test_the_longest_gap_is_that_of_one_partition() -> None:
     assert longest_gap(history()) == (2.5, LED, 2.25)
     assert longest_gap(History()).topic_partition is None
+
+
+def test_a_majority_has_to_serve_each_partition_in_time() -> None:
+    made = history()
+    made.cut_off.append(CutOff(1, 2.0, 6.0))
+    assert unserved(made, 3.0) == []
+    assert unserved(made, 2.0) == [f"{LED}: nothing acknowledged in 2 s after broker 1 was cut off"]
+    made.cut_off.append(CutOff(2, 4.0, 5.9))
+    assert unserved(made, 3.0) == [], "nobody can tell what would have been"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from barnabas.types import TopicPartition
 from cluster.history import History
 
-__all__ = ["Failover", "Felt", "Gap", "felt", "longest_gap", "summary"]
+__all__ = ["Failover", "Felt", "Gap", "felt", "longest_gap", "summary", "unserved"]
 
 Acknowledgements = dict[TopicPartition, list[tuple[float, float]]]
 
@@ -65,6 +65,20 @@ def felt(history: History, failovers: Iterable[Failover]) -> list[Felt]:
                 side = result.led if topic_partition in failover.led else result.others
                 side[topic_partition] = min(after) - failover.at_s
         found.append(result)
+    return found
+
+
+def unserved(history: History, within_s: float) -> list[str]:
+    """Returns the partitions of which nothing was acknowledged within so many seconds after a broker had been cut off,
+    by the others then, where it was cut off for longer."""
+    found = []
+    for cut in history.cut_off:
+        if cut.to_s - cut.from_s < within_s:
+            continue
+        for topic_partition, told in acknowledgements(history).items():
+            if not any(cut.from_s <= sent_s and at_s <= cut.from_s + within_s for sent_s, at_s in told):
+                detail = f"nothing acknowledged in {within_s:.0f} s after broker {cut.broker} was cut off"
+                found.append(f"{topic_partition}: {detail}")
     return found
 
 

@@ -44,8 +44,14 @@ Logs = dict[TopicPartition, list[Record]]
 class Workload:
     """Idempotent producers and one without a promise, readers, a group, feeders of transactions and their copiers."""
 
-    def __init__(self, bootstrap: str, rng: random.Random, traced: str = "") -> None:
-        """`traced` is for librdkafka's idempotent producer."""
+    def __init__(
+        self,
+        bootstrap: str,
+        rng: random.Random,
+        traced: str = "",
+        witnesses: Callable[[list[TopicPartition], History], list[Client]] = lambda *_: [],
+    ) -> None:
+        """`traced` is for librdkafka's idempotent producer. `witnesses` makes more writers of the ledger."""
         self.history = history = History()
         self._overdue: list[str] = []
         self._bootstrap, self._rng = bootstrap, rng
@@ -62,6 +68,7 @@ class Workload:
         ]
         self._writers.append(Writer("hasty", bootstrap, scratch, history, seeded(), interval_s=0.02, acks="1"))
         self._writers += [Feeder(f"feeder-{number}", bootstrap, feed, history, seeded()) for number in range(2)]
+        self._writers += witnesses(ledger, history)
         self._reader = Reader("reader", bootstrap, [*ledger, *scratch], history)
         self._readers: list[Reader] = [
             self._reader,

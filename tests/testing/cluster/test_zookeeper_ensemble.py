@@ -2,13 +2,16 @@
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import barnabas
 from barnabas.errors import RequestTimedOut, TopicAlreadyExists
 from barnabas.testing import Cluster
+from small_disks import fill, make_room, small_disks
 from zookeeper_server import ZooKeeperEnsemble, another_program, end_session, running_ensemble
 
 pytest.importorskip("kazoo", reason="the registry over ZooKeeper needs kazoo")
@@ -17,14 +20,32 @@ from kazoo.client import KazooClient
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
-    yield from running_ensemble(tmp_path_factory.mktemp("ensemble"))
+def shared_disks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path | None]:
+    """A disk for each member of the ensemble, by its number; None where none can be mounted."""
+    with small_disks(tmp_path_factory.mktemp("disks"), ("1", "2", "3"), megabytes=32) as disks:
+        yield disks
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory, shared_disks: Path | None) -> Iterator[ZooKeeperEnsemble]:
+    yield from running_ensemble(shared_disks or tmp_path_factory.mktemp("ensemble"))
 
 
 @pytest.fixture
 def ensemble(running: ZooKeeperEnsemble) -> ZooKeeperEnsemble:
     running.start()
     return running
+
+
+@pytest.fixture
+def disks(ensemble: ZooKeeperEnsemble, shared_disks: Path | None) -> Iterator[Path]:
+    """Those of the ensemble. There is room on all of them at the end."""
+    if shared_disks is None:
+        pytest.skip("a disk of a test needs `unshare` and the permission to mount")
+    yield shared_disks
+    ensemble.kill()
+    for number in ensemble.servers:
+        make_room(shared_disks / f"{number}")
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +131,14 @@ def registry_is_back(cluster: Cluster) -> None:
     cluster.wait_for(is_back, what="the connection to ZooKeeper")
 
 
+def nothing_changes(cluster: Cluster, writing: Writing) -> None:
+    """Checks that records are acknowledged while topics cannot be created."""
+    with pytest.raises(RequestTimedOut) as refused:
+        cluster.create_topic("refused")
+    assert refused.value.retriable
+    writing.goes_on()
+
+
 def test_zookeepers_leader_dies(cluster: Cluster, ensemble: ZooKeeperEnsemble) -> None:
     epoch = controller_epoch(cluster)
     with Writing(cluster) as writing:
@@ -136,15 +165,17 @@ def test_zookeepers_leader_stands_still(cluster: Cluster, ensemble: ZooKeeperEns
     assert controller_epoch(cluster) <= epoch + 1
 
 
-def test_without_a_quorum_records_go_on_and_then_all_does(cluster: Cluster, ensemble: ZooKeeperEnsemble) -> None:
+@pytest.mark.parametrize("seconds", [0, pytest.param(60, marks=pytest.mark.slow)])
+def test_without_a_quorum_records_go_on_and_then_all_does(
+    cluster: Cluster, ensemble: ZooKeeperEnsemble, seconds: int
+) -> None:
     epoch = controller_epoch(cluster)
     with Writing(cluster) as writing:
         ensemble.kill(1, 3)
-        for _ in range(2):
-            with pytest.raises(RequestTimedOut) as refused:
-                cluster.create_topic("refused")
-            assert refused.value.retriable
-            writing.goes_on()
+        until = time.monotonic() + seconds
+        nothing_changes(cluster, writing)
+        while time.monotonic() < until:
+            nothing_changes(cluster, writing)
         ensemble.start()
         registry_is_back(cluster)
         writing.goes_on()
@@ -166,6 +197,46 @@ def test_zookeepers_leader_and_the_controller_die(cluster: Cluster, ensemble: Zo
         writing.goes_on()
     writing.check()
     assert controller_epoch(cluster) == epoch + 1
+    cluster.wait_in_sync()
+
+
+def fill_up(tree: KazooClient, *disks: Path) -> None:
+    """Takes all room, and has ZooKeeper write more than the rest of a page."""
+    for disk in disks:
+        fill(disk)
+    tree.create_async("/more-than-a-page-", bytes(100_000), sequence=True)
+
+
+def test_the_disk_of_zookeepers_leader_is_full(
+    cluster: Cluster, ensemble: ZooKeeperEnsemble, tree: KazooClient, disks: Path
+) -> None:
+    epoch, leader = controller_epoch(cluster), ensemble.leader
+    with Writing(cluster) as writing:
+        fill_up(tree, disks / f"{leader}")
+        cluster.wait_for(lambda: ensemble.leader != leader, what="another leader")
+        registry_is_back(cluster)
+        writing.goes_on()
+    writing.check()
+    assert controller_epoch(cluster) <= epoch + 1
+
+
+def test_zookeepers_disks_are_full(
+    cluster: Cluster, ensemble: ZooKeeperEnsemble, tree: KazooClient, disks: Path
+) -> None:
+    epoch = controller_epoch(cluster)
+    with Writing(cluster) as writing:
+        fill_up(tree, *(disks / f"{number}" for number in ensemble.servers))
+        cluster.wait_for(lambda: not any(server.mode() for server in ensemble.servers.values()), what="the full disks")
+        nothing_changes(cluster, writing)
+        ensemble.kill()
+        for number in ensemble.servers:
+            make_room(disks / f"{number}")
+        ensemble.start()
+        registry_is_back(cluster)
+        writing.goes_on()
+    writing.check()
+    assert controller_epoch(cluster) <= epoch + 1
+    assert len(cluster.admin.describe_cluster().brokers) == 3
     cluster.wait_in_sync()
 
 
