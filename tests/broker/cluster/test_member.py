@@ -1,5 +1,6 @@
 """Brokers as members of a cluster, each on a thread of its own: joining, forwarding, fencing, leaving, coming back."""
 
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +19,7 @@ from barnabas.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.registry.registry import RegistryUnavailable
 from barnabas.testing import Broker
 from broker.cluster.clusters import SOON_S, Cluster, active, create_request, wait_for
 from broker.peers.conftest import run_on
@@ -126,6 +128,33 @@ def test_requests_wait_for_the_next_controller(make: Make) -> None:
         assert wire.ask(create_request("u", (2, 3)), 7).topics[0].error_code == 0
     wait_for(lambda: cluster.image(2).controller_id == cluster.image(3).controller_id != 1)
     assert cluster.partition(2, "u") == cluster.partition(3, "u")
+
+
+def test_a_controller_that_stood_still_asks_the_registry_for_a_successor(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = make(1, 2, broker_session_timeout_ms=2_000, broker_heartbeat_interval_ms=100)
+    registry = cluster.server(1).registry
+    answers, asked = threading.Event(), threading.Event()
+    check = registry.check
+
+    def check_when_it_answers() -> None:
+        if not answers.is_set():
+            asked.set()
+            raise RegistryUnavailable("it does not answer")
+        check()
+
+    monkeypatch.setattr(registry, "check", check_when_it_answers)
+    doubts = cluster.member(1).may_be_replaced
+    with cluster.stopped(1):
+        stood_still = threading.Event()
+        assert not stood_still.wait(1.1), "longer than half a session"
+    wait_for(asked.is_set)
+    asked.clear()
+    wait_for(asked.is_set, "another heartbeat")
+    assert cluster.on(1, doubts), "its own answer proves nothing"
+    answers.set()
+    wait_for(lambda: not cluster.on(1, doubts))
 
 
 def test_a_malformed_request_costs_its_connection(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:

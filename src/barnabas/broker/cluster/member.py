@@ -29,6 +29,7 @@ from barnabas.broker.scheduler import Scheduler
 from barnabas.broker.services import BrokerServices
 from barnabas.config.endpoints import Endpoint
 from barnabas.connection.broker.cluster_connections import ConnectionSettings
+from barnabas.controller.controller import Controller
 from barnabas.errors import BarnabasError, KafkaError, NotController, StaleControllerEpoch, error_for
 from barnabas.metadata.delta import MetadataChange
 from barnabas.metadata.update import UpdateReceiver
@@ -269,6 +270,9 @@ class ClusterMember:
 
     async def answer_heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
         """Answers the heartbeat of another broker, as the controller. Raises KafkaError, RegistryUnavailable."""
+        if self.duties is not None and self.may_be_replaced():
+            # The controller may have a successor itself, of which nobody but the registry could tell it.
+            await self._broker.controller.call(Controller.refresh, until_known=False)
         if self.duties is None:
             raise NotController("another broker is the controller")
         return await self.duties.heartbeat(request)

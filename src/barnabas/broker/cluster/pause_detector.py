@@ -5,7 +5,7 @@ hears of its successors. It can commit nothing, because its followers have left 
 successor has replaced long ago.
 
 Where we differ from Kafka: the coordinators of a broker whose process stood still for long refuse requests until the
-controller has answered a heartbeat.
+controller has answered a heartbeat. If it was the controller itself, it has to read the registry first.
 """
 
 from collections.abc import Callable
