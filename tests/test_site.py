@@ -16,6 +16,11 @@ def test_the_readmes_links_lead_somewhere() -> None:
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
+def test_the_site_leads_to_every_decision() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text()
+    assert [page.name for page in (ROOT / "docs/decisions").glob("*.md") if f"decisions/{page.name}" not in nav] == []
+
+
 def test_the_site_is_built_without_a_broken_link_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs")
     done = subprocess.run(
