@@ -36,6 +36,7 @@ DEBIAN_PACKAGE_OF_TOOL = {
     "gcc": "gcc",
     "go": "golang",
     "java": "default-jre-headless",
+    "javac": "default-jdk-headless",
     "kcat": "kcat",
     "make": "make",
     "mvn": "maven",
@@ -213,14 +214,18 @@ def _kafka_program(name: str, text: str) -> Path:
 
 
 def kafka_tools_home() -> Path:
-    """A ``KAFKA_PATH``: its ``bin/`` has the scripts that librdkafka's tests call, which run Kafka's own Java tools."""
-    need("java")
+    """A ``KAFKA_PATH``: the scripts in ``bin/`` that librdkafka's tests call run Kafka's own Java tools, or classes of
+    the tests that are compiled against ``libs/``."""
+    need("java", "javac")
     libs = kafka_libs()
+    home = libs.parent / "home"
+    run = "#!/bin/sh\nexec java -Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
     for script, main_class in KAFKA_TOOLS.items():
-        flags = "-Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-        command = f"exec java {flags} -cp '{libs}/*' {main_class} \"$@\""
-        _write_executable(libs.parent / "home" / "bin" / script, f"#!/bin/sh\n{command}\n")
-    return libs.parent / "home"
+        _write_executable(home / "bin" / script, f"{run} -cp '{libs}/*' {main_class} \"$@\"\n")
+    _write_executable(home / "bin" / "kafka-run-class.sh", f'{run} -cp "$CLASSPATH:"\'{libs}/*\' "$@"\n')
+    if not (home / "libs").exists():
+        (home / "libs").symlink_to(Path("..", libs.name))
+    return home
 
 
 def rdkafka_performance() -> Path:

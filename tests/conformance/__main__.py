@@ -1,4 +1,5 @@
-"""Runs librdkafka's and franz-go's own suites against one broker and compares with what Apache Kafka passes.
+"""Runs librdkafka's and franz-go's own suites against one broker, or a cluster of three, and compares with what Apache
+Kafka passes.
 
 Exit code 0: everything that must pass passed. 1: a test failed, or was skipped for something that the broker lacks.
 2: a suite could not be run.
@@ -7,35 +8,46 @@ Exit code 0: everything that must pass passed. 1: a test failed, or was skipped 
 from __future__ import annotations
 
 import argparse
+import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from bench import peers
-from bench.brokers import BrokerFailed, BrokerProcess, make_broker
+from bench.brokers import SAME_AS_KAFKA, BrokerFailed, BrokerProcess, make_broker
+from bench.cluster.nodes import NODES, free_ports
 from expectations import FAILED, PASSED, SKIPPED, Expectations, Outcome, Verdict, judge, load, save
-from suites import Kgo, Librdkafka, SuiteBroken
+from suites import KGO_RECORDS, Kgo, Librdkafka, Suite, SuiteBroken
 
-SUITES = {suite.name: suite for suite in (Librdkafka(), Kgo())}
+SUITES = (Librdkafka.name, Kgo.name)
+CLUSTER_SETTINGS = (
+    *SAME_AS_KAFKA,
+    f"default.replication.factor={NODES}",
+    "min.insync.replicas=2",
+    "replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector",
+)
 
 
 def main() -> int:
-    options = _parser().parse_args()
+    parser = _parser()
+    options = parser.parse_args()
+    if options.brokers > 1 and (options.record or options.broker != "barnabas"):
+        parser.error(f"--brokers {options.brokers}: is for Barnabas; Apache Kafka is recorded on one broker")
     root = Path(tempfile.mkdtemp(prefix="barnabas-conformance-"))
     broker: BrokerProcess | None = None
     try:
         address = options.address
         if not address:
-            broker = make_broker(options.broker, root)
+            broker = make_broker(options.broker, root) if options.brokers == 1 else _cluster(root)
             broker.start()
             broker.first_ack_s()
             address = broker.address
         print(f"broker at {address}")
-        expected = load()
+        expected = {suite: part if options.brokers == 1 else part.of_cluster() for suite, part in load().items()}
         if options.record:
-            return _record(address, expected, options.suites)
+            return _record(address, expected, options)
         if options.repeat:
             return _repeat(address, expected, options)
         good = [_check(suite, address, expected[suite], options) for suite in options.suites]
@@ -54,7 +66,9 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="make conformance", description=__doc__)
     parser.add_argument("--broker", default="barnabas", help="kafka, kfake, barnabas or NAME=COMMAND with {port}")
-    parser.add_argument("--address", help="HOST:PORT of a broker that runs already")
+    parser.add_argument("--brokers", type=int, choices=(1, NODES), default=1, help="3: a cluster of Barnabas")
+    parser.add_argument("--address", help="HOST:PORT of a broker that runs already, one of --brokers")
+    parser.add_argument("--records", type=int, default=KGO_RECORDS, help="how many a test of kgo moves (%(default)s)")
     parser.add_argument("--suites", type=lambda text: text.split(","), default=list(SUITES), help="librdkafka,kgo")
     parser.add_argument("--only", type=lambda text: text.split(","), default=[], help="some tests of one suite by name")
     parser.add_argument("--repeat", type=int, default=0, help="run so often, without a second try; ends at a failure")
@@ -63,16 +77,32 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _cluster(root: Path) -> BrokerProcess:
+    """Three brokers of Barnabas, in the racks that librdkafka's test of fetches from followers names."""
+    racks = ",".join(f"RACK{node + 1}" for node in range(NODES))
+    command = f"{shlex.quote(sys.executable)} -m barnabas serve --data-dir data --listen {{address}}"
+    command += f" --brokers {NODES} --racks {racks}" + "".join(f" --set {setting}" for setting in CLUSTER_SETTINGS)
+    return BrokerProcess("barnabas", command, free_ports(NODES)[0], root / "barnabas")
+
+
+def _suite(name: str, options: argparse.Namespace) -> Suite:
+    return Librdkafka() if name == Librdkafka.name else Kgo(options.brokers, options.records)
+
+
+def _left_out(expected: Expectations, options: argparse.Namespace) -> list[str]:
+    return [*expected.three_brokers, *([] if options.with_exceptions else expected.exceptions)]
+
+
 def _check(suite: str, address: str, expected: Expectations, options: argparse.Namespace) -> bool:
     print(f"\n{suite}: running", flush=True)
-    without = [] if options.with_exceptions else list(expected.exceptions)
+    without = _left_out(expected, options)
     complete = not options.only
-    outcomes = SUITES[suite].run(address, options.only, without)
+    outcomes = _suite(suite, options).run(address, options.only, without)
     verdict = judge(expected, outcomes, complete)
     if verdict.failures:
         again = [name for name in verdict.failures if "/" not in name]
         print(f"{suite}: once more, by themselves: {', '.join(again)}", flush=True)
-        second = SUITES[suite].run(address, again, without)
+        second = _suite(suite, options).run(address, again, without)
         recovered = [name for name in again if name in second and second[name].result == PASSED]
         for name in recovered:
             print(f"  passed at the second try: {name} (first: {verdict.failures[name][:160]})")
@@ -86,8 +116,8 @@ def _repeat(address: str, expected: Mapping[str, Expectations], options: argpars
     """For a test that fails now and then, or must be shown not to: every run counts."""
     for number in range(1, options.repeat + 1):
         for suite in options.suites:
-            without = [] if options.with_exceptions else list(expected[suite].exceptions)
-            outcomes = SUITES[suite].run(address, options.only, without)
+            without = _left_out(expected[suite], options)
+            outcomes = _suite(suite, options).run(address, options.only, without)
             verdict = judge(expected[suite], outcomes, complete=not options.only)
             seconds = sum(outcome.seconds for name, outcome in outcomes.items() if "/" not in name)
             told = "; ".join(f"{name}: {reason}" for name, reason in {**verdict.failures, **verdict.gaps}.items())
@@ -119,17 +149,18 @@ def _print(suite: str, verdict: Verdict, outcomes: Mapping[str, Outcome], expect
     print(f"{suite}: {outcome}: {len(verdict.passed)} of {total} that must pass; {len(verdict.excepted)} excepted")
 
 
-def _record(address: str, expected: Mapping[str, Expectations], suites: Sequence[str]) -> int:
+def _record(address: str, expected: Mapping[str, Expectations], options: argparse.Namespace) -> int:
     """Takes this run's passes as what must pass; reasons already written for failures and skips are kept."""
     updated = dict(expected)
-    for suite in suites:
-        outcomes = SUITES[suite].run(address)
+    for suite in options.suites:
+        outcomes = _suite(suite, options).run(address)
         old = expected[suite]
         failing = {name: outcome.reason for name, outcome in outcomes.items() if outcome.result == FAILED}
         skipping = {name: outcome.reason for name, outcome in outcomes.items() if outcome.result == SKIPPED}
         updated[suite] = Expectations(
             passes=sorted(name for name, outcome in outcomes.items() if outcome.result == PASSED and _named(name)),
             exceptions=old.exceptions,
+            three_brokers=old.three_brokers,
             kafka_fails={name: old.kafka_fails.get(name, reason) for name, reason in sorted(failing.items())},
             beyond_kafka={name: why for name, why in old.beyond_kafka.items() if name in failing},
             skips={name: old.skips.get(name, reason) for name, reason in sorted(skipping.items())},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 PASSED, FAILED, SKIPPED = "pass", "fail", "skip"
@@ -14,7 +14,8 @@ HEADER = """\
 # What a broker must pass: `passes` is what Apache Kafka {version} passes on one node (`make conformance-record`).
 # `exceptions` are tests of that list which Barnabas need not pass yet, with the issue or feature that lifts them.
 # `kafka_fails` are tests that Apache Kafka itself does not pass; `beyond_kafka` are those of them that Barnabas must
-# pass all the same, with what Apache Kafka refuses; `skips` are those that skip on it.
+# pass all the same, with what Apache Kafka refuses; `skips` are those that skip on it. `three_brokers` are tests that
+# need a cluster of three and are left out on one broker.
 """
 
 
@@ -37,11 +38,16 @@ class Expectations:
     kafka_fails: dict[str, str] = field(default_factory=dict)
     beyond_kafka: dict[str, str] = field(default_factory=dict)
     skips: dict[str, str] = field(default_factory=dict)
+    three_brokers: dict[str, str] = field(default_factory=dict)
 
     @property
     def required(self) -> list[str]:
         """All that Barnabas must pass, but for exceptions."""
         return [*self.passes, *self.beyond_kafka]
+
+    def of_cluster(self) -> Expectations:
+        """What a cluster of three brokers must pass: the tests that one broker cannot pass as well."""
+        return replace(self, passes=[*self.passes, *self.three_brokers], three_brokers={})
 
     def excepted(self, name: str) -> bool:
         """True for an exception and for all subtests of one."""
@@ -74,7 +80,7 @@ def save(expectations: Mapping[str, Expectations], version: str, path: Path = FI
     text = HEADER.format(version=version)
     for suite, part in expectations.items():
         text += f"\n[{suite}]\npasses = [\n" + "".join(f"    {json.dumps(name)},\n" for name in part.passes) + "]\n"
-        for table in ("exceptions", "kafka_fails", "beyond_kafka", "skips"):
+        for table in ("exceptions", "kafka_fails", "beyond_kafka", "skips", "three_brokers"):
             text += f"\n[{suite}.{table}]\n"
             text += "".join(f"{json.dumps(name)} = {json.dumps(why)}\n" for name, why in getattr(part, table).items())
     path.write_text(text)

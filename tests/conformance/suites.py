@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from bench import peers
 from expectations import FAILED, PASSED, SKIPPED, Outcome
@@ -25,6 +25,13 @@ _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
 class SuiteBroken(Exception):
     """A suite ended without saying what its tests did."""
+
+
+class Suite(Protocol):
+    """One client's suite, which runs against a broker."""
+
+    def run(self, address: str, only: Sequence[str] = (), without: Sequence[str] = ()) -> dict[str, Outcome]:
+        """Runs the suite or only some of its tests, but for those of ``without``."""
 
 
 class Librdkafka:
@@ -72,9 +79,13 @@ class Librdkafka:
 
 
 class Kgo:
-    """franz-go's client suite: replication factor 1, 10,000 records."""
+    """franz-go's client suite: topics with so many replicas, tests that move so many records."""
 
     name = "kgo"
+
+    def __init__(self, replicas: int = 1, records: int = KGO_RECORDS) -> None:
+        self._replicas = replicas
+        self._records = records
 
     def run(self, address: str, only: Sequence[str] = (), without: Sequence[str] = ()) -> dict[str, Outcome]:
         """Runs the suite, or only some tests of it; subtests are named ``TestParent/child``.
@@ -86,8 +97,8 @@ class Kgo:
         env = {
             **os.environ,
             "KGO_SEEDS": address,
-            "KGO_TEST_RF": "1",
-            "KGO_TEST_RECORDS": str(KGO_RECORDS),
+            "KGO_TEST_RF": str(self._replicas),
+            "KGO_TEST_RECORDS": str(self._records),
             "KGO_LOG_LEVEL": "none",
         }
         command = ["go", "test", "./pkg/kgo", "-count=1", "-json", f"-timeout={SUITE_TIMEOUT_S - 60}s"]

@@ -9,6 +9,7 @@ EXPECTED = Expectations(
     exceptions={"TestTxn": "transactions: issue 5", "TestGroup/848": "KIP-848"},
     kafka_fails={"TestOldFormat": "Kafka 4 dropped it"},
     skips={"TestScram": "no SCRAM"},
+    three_brokers={"TestFollower": "three replicas"},
 )
 
 
@@ -69,3 +70,12 @@ def test_what_barnabas_must_pass_beyond_kafka() -> None:
     assert judge(expected, outcomes(TestFetch=PASSED, Small=PASSED)).passed == ["TestFetch", "Small"]
     assert list(judge(expected, outcomes(TestFetch=PASSED, Small=FAILED)).failures) == ["Small"]
     assert list(judge(expected, outcomes(TestFetch=PASSED)).gaps) == ["Small"]
+
+
+def test_what_needs_three_brokers_must_pass_on_three_and_is_left_out_on_one() -> None:
+    expected = Expectations(passes=["TestFetch"], three_brokers={"TestFollower": "three replicas"})
+    assert judge(expected, outcomes(TestFetch=PASSED)).good
+    cluster = expected.of_cluster()
+    assert list(judge(cluster, outcomes(TestFetch=PASSED)).gaps) == ["TestFollower"]
+    assert list(judge(cluster, outcomes(TestFetch=PASSED, TestFollower=FAILED)).failures) == ["TestFollower"]
+    assert judge(cluster, outcomes(TestFetch=PASSED, TestFollower=PASSED)).good
