@@ -23,7 +23,7 @@ from barnabas.registry import processes
 from whole_cluster.network import FileSending, Network, SimulatedSockets
 from whole_cluster.world import World
 
-__all__ = ["surroundings"]
+__all__ = ["no_collections", "surroundings"]
 
 _pbkdf2_hmac = functools.lru_cache(1000)(hashlib.pbkdf2_hmac)
 
@@ -58,6 +58,20 @@ class _Log(logging.Handler):
 
 
 @contextlib.contextmanager
+def no_collections() -> Iterator[None]:
+    """The context in which no garbage is collected: the end of an object may run code, and must come at the same step
+    in each run. At the end that of the simulation is collected. It is all young, so nothing else is looked at."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.collect(0)
+        if was_enabled:
+            gc.enable()
+
+
+@contextlib.contextmanager
 def surroundings(world: World, network: Network, directory: Path, level: int) -> Iterator[None]:
     """The context in which time, randomness, threads, sockets and processes are those of the world."""
     rng = random.Random(world.random.random())
@@ -67,7 +81,8 @@ def surroundings(world: World, network: Network, directory: Path, level: int) ->
             super().__init__(rng.random() if seed is None else seed)
 
     def monotonic() -> float:
-        return world.now if world.host is None else world.host.monotonic()
+        host = world.host
+        return world.now if host is None else world.now + host.skew_s
 
     def wall() -> float:
         return 1_700_000_000 + monotonic()
@@ -78,7 +93,6 @@ def surroundings(world: World, network: Network, directory: Path, level: int) ->
     handler = _Log(world, directory)
     state = random.getstate()
     random.seed(rng.random())
-    was_enabled = gc.isenabled()
     with contextlib.ExitStack() as stack:
         for target, name, new in (
             (time, "monotonic", monotonic),
@@ -101,7 +115,6 @@ def surroundings(world: World, network: Network, directory: Path, level: int) ->
         log.addHandler(handler)
         log.setLevel(level)
         log.propagate = False
-        gc.disable()  # the end of an object may run code, and must come at the same step in each run
         try:
             yield
         finally:
@@ -109,5 +122,3 @@ def surroundings(world: World, network: Network, directory: Path, level: int) ->
             log.setLevel(before)
             log.propagate = propagates
             random.setstate(state)
-            if was_enabled:
-                gc.enable()

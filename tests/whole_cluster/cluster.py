@@ -1,7 +1,6 @@
 """A simulated cluster of three brokers."""
 
 import contextlib
-import gc
 import logging
 import shutil
 import tempfile
@@ -84,7 +83,6 @@ def simulated_cluster(
 ) -> Iterator[Cluster]:
     """The context of a cluster that is ready to start. An error tells the seed and the last events. `tell` is called
     with each line of the trace."""
-    gc.collect()  # what the simulation before has left
     world = World(seed, tell)
     network = Network(world)
     directory = Path(tempfile.mkdtemp(prefix="barnabas-simulation-", dir=_MEMORY if Path(_MEMORY).is_dir() else None))

@@ -70,7 +70,8 @@ class Invariants:
         self._lost: set[tuple[TopicPartition, int, int]] = set()
         """The replicas that have lost their data, each with a broker that may not know that yet: one that stands still
         may believe that it leads, and learns of it long after the others."""
-        self._seen: dict[tuple[int, TopicPartition], tuple[object, ...]] = {}
+        self._seen: dict[Partition, tuple[object, ...]] = {}
+        """What tells whether a partition has changed in a step. Each process of a broker has partitions of its own."""
         self.image: MetadataImage = EMPTY_IMAGE
         """The newest metadata that a broker has."""
 
@@ -97,13 +98,13 @@ class Invariants:
         seen = self._seen
         for partition in broker.replica_manager.all():
             log = partition.log
+            offsets = log.offsets
             state = (
-                *(broker, partition.is_leader, partition.leader_epoch, log.log_end_offset, log.high_watermark),
-                *(log, log.leader_epochs.latest),
-            )
-            key = machine.node_id, partition.topic_partition
-            if seen.get(key) != state:
-                seen[key] = state
+                log, offsets.log_end_offset, offsets.high_watermark,
+                log.leader_epochs.latest, partition.is_leader, partition.leader_epoch,
+            )  # fmt: skip
+            if seen.get(partition) != state:
+                seen[partition] = state
                 self._changed(machine.node_id, broker, partition)
 
     def _changed(self, node_id: int, broker: Broker, partition: Partition) -> None:
@@ -159,8 +160,10 @@ class Invariants:
         if now <= before:
             return
         committed = self.committed.setdefault(tp, {})
-        for batch in copy.batches.values():
-            if before <= batch.last_offset < now:
+        for batch in reversed(copy.batches.values()):  # in the order of their offsets
+            if batch.last_offset < before:
+                break
+            if batch.last_offset < now:
                 known = committed.setdefault(batch.base_offset, batch)
                 if known.data != batch.data:
                     raise SimulationError(f"{tp}: broker {node_id} has other committed records at {batch.base_offset}")

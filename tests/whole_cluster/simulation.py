@@ -6,6 +6,7 @@ from typing import Final
 
 import barnabas.aio
 from barnabas.types import TopicPartition
+from whole_cluster.ambient import no_collections
 from whole_cluster.clients import PARTITIONS, GroupMember, GroupState, Transactions, Writer
 from whole_cluster.cluster import NODE_IDS, Cluster, simulated_cluster
 from whole_cluster.faults import Faults
@@ -48,6 +49,11 @@ class Outcome:
 def simulate(seed: int, options: Options = DEFAULT, tell: Callable[[str], object] | None = None) -> Outcome:
     """Runs one simulation. Raises SimulationError for what must not be. `tell` is called with each line of the
     trace."""
+    with no_collections():
+        return _simulate(seed, options, tell)
+
+
+def _simulate(seed: int, options: Options, tell: Callable[[str], object] | None) -> Outcome:
     with simulated_cluster(seed, options.settings, tell) as cluster:
         return _Simulation(cluster, options).run()
 
