@@ -6,9 +6,11 @@ from typing import Final
 
 from whole_cluster.brokers import Machine
 from whole_cluster.cluster import NODE_IDS, Cluster
+from whole_cluster.invariants import Invariants
 
-__all__ = ["Faults"]
+__all__ = ["WEIGHTS", "Faults"]
 
+AT_ONCE_S: Final = (0.0, 0.0002, 0.01)
 DOWN_S: Final = 1.5
 PAUSED_S: Final = 3.0
 CUT_S: Final = 3.0
@@ -18,6 +20,7 @@ WEIGHTS: Final[Mapping[str, int]] = {
     "restart": 2,
     "stop": 2,
     "wipe": 2,
+    "wipe at once": 1,
     "pause": 2,
     "cut one way": 2,
     "cut": 2,
@@ -33,9 +36,12 @@ WEIGHTS: Final[Mapping[str, int]] = {
 class Faults:
     """Injects faults for a while. At most one broker is down at a time, most of the time."""
 
-    def __init__(self, cluster: Cluster, mean_interval_s: float, weights: Mapping[str, int]) -> None:
+    def __init__(
+        self, cluster: Cluster, invariants: Invariants, mean_interval_s: float, weights: Mapping[str, int]
+    ) -> None:
         """`weights` replaces the usual weights of some kinds of faults."""
         self._cluster = cluster
+        self._invariants = invariants
         self._world = cluster.world
         self._interval_s = mean_interval_s
         self._is_over = False
@@ -45,6 +51,7 @@ class Faults:
             "restart": self._restart_at_once,
             "stop": self._stop,
             "wipe": self._wipe,
+            "wipe at once": self._wipe_and_restart_at_once,
             "pause": self._pause,
             "cut one way": self._cut_one_way,
             "cut": self._cut_both_ways,
@@ -97,8 +104,11 @@ class Faults:
         with sqlite3.connect(f"file:{machine.registry}?mode=ro", uri=True) as db:
             rows = db.execute("SELECT isr FROM partitions").fetchall()
         db.close()
-        others = {str(each.node_id) for each in self._cluster.machines.values()} - {str(machine.node_id)}
-        others -= {str(each.node_id) for each in self._cluster.machines.values() if each.has_lost_records}
+        others = {
+            str(node_id)
+            for node_id in NODE_IDS
+            if node_id != machine.node_id and not self._invariants.has_unnoticed_loss(node_id)
+        }
         return all(others & set(row[0].split(",")) for row in rows)
 
     # --- faults -----------------------------------------------------------------------------------------------------
@@ -113,7 +123,7 @@ class Faults:
         machine = self._some()
         if machine.broker is not None:
             machine.kill()
-            self._world.after(self._world.random.choice((0.0, 0.0002, 0.01)), machine.start)
+            self._world.after(self._world.random.choice(AT_ONCE_S), machine.start)
 
     def _kill_two(self) -> None:
         self._kill()
@@ -132,6 +142,15 @@ class Faults:
             if self._is_safe_to_lose(machine):
                 machine.wipe()
             self._later(DOWN_S, machine.start)
+
+    def _wipe_and_restart_at_once(self) -> None:
+        """What the broker has sent before may arrive after its next registration."""
+        machine = self._some()
+        if machine.broker is not None:
+            machine.kill()
+            if self._is_safe_to_lose(machine):
+                machine.wipe()
+            self._world.after(self._world.random.choice(AT_ONCE_S), machine.start)
 
     def _lose_power(self) -> None:
         machine = self._some()

@@ -9,7 +9,7 @@ from barnabas.log.unified_log import UnifiedLog
 from barnabas.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionImage
 from barnabas.records.batch import read_header
 from barnabas.replication.partition import Partition
-from barnabas.types import TopicPartition
+from barnabas.types import BrokerId, TopicPartition
 from whole_cluster.cluster import NODE_IDS, Cluster
 from whole_cluster.world import Host, SimulationError
 
@@ -70,6 +70,8 @@ class Invariants:
         self._lost: set[tuple[TopicPartition, int, int]] = set()
         """The replicas that have lost their data, each with a broker that may not know that yet: one that stands still
         may believe that it leads, and learns of it long after the others."""
+        self._unnoticed: dict[int, int] = {}
+        """The brokers that have lost data, which no controller can know yet, with their epochs at that time."""
         self._seen: dict[Partition, tuple[object, ...]] = {}
         """What tells whether a partition has changed in a step. Each process of a broker has partitions of its own."""
         self.image: MetadataImage = EMPTY_IMAGE
@@ -83,6 +85,16 @@ class Invariants:
             if member == node_id:
                 self._lost.update((tp, node_id, other) for other in NODE_IDS)
                 self._copies[tp, member] = _Copy()  # until the broker has started, nobody knows what is left
+        self._unnoticed[node_id] = self._broker_epoch(node_id)
+
+    def has_unnoticed_loss(self, node_id: int) -> bool:
+        """Whether a broker may be in the ISR without its records, as it has lost them: it leaves the ISR when it is
+        registered again, and before a controller counts it among the live ones."""
+        return node_id in self._unnoticed
+
+    def _broker_epoch(self, node_id: int) -> int:
+        broker = self.image.brokers.get(BrokerId(node_id))
+        return -1 if broker is None else broker.epoch
 
     # --- after each step --------------------------------------------------------------------------------------------
 
@@ -95,6 +107,9 @@ class Invariants:
         broker = machine.broker
         if broker.image.version > self.image.version:
             self.image = broker.image
+            for each in self.image.brokers.values():
+                if not each.fenced and self._unnoticed.get(each.node_id) not in (None, each.epoch):
+                    del self._unnoticed[each.node_id]
         seen = self._seen
         for partition in broker.replica_manager.all():
             log = partition.log
@@ -170,18 +185,23 @@ class Invariants:
 
     def _check_in_sync(self, tp: TopicPartition, node_id: int, partition: Partition, high_watermark: int) -> None:
         """All that a leader counts as in sync, and all that the controller does, have the records below its high
-        watermark."""
+        watermark.
+
+        Where a member has lost its records, its leader may count it until it hears of that, and the controller until
+        the member is registered again."""
         state = partition._leader_state
         members = set(state.maximal_isr) if state is not None else set()
         newest = self._partition_image(tp)
-        if newest is not None and newest.leader == node_id and newest.leader_epoch == partition.leader_epoch:
-            members |= set(newest.isr)
+        is_newest = newest is not None and newest.leader == node_id and newest.leader_epoch == partition.leader_epoch
+        isr = set(newest.isr) if newest is not None and is_newest else set()
+        members |= isr
         for member in NODE_IDS:
             copy = self._copies.get((tp, member))
             end = 0 if copy is None else copy.end
             if not self._cluster.machines[member].has_lost_records and (member not in members or end >= high_watermark):
                 self._lost.discard((tp, member, node_id))
-            if member in members and end < high_watermark and (tp, member, node_id) not in self._lost:
+            may_lack_them = (tp, member, node_id) in self._lost and (member not in isr or member in self._unnoticed)
+            if member in members and end < high_watermark and not may_lack_them:
                 raise SimulationError(
                     f"{tp}: the high watermark of broker {node_id} is {high_watermark}, "
                     f"broker {member} of the ISR has the records below {end}"

@@ -76,7 +76,7 @@ class _Simulation:
         members = [GroupMember(cluster, self.invariants, f"m{i}", ORDERS, group) for i in range(options.members)]
         transactions = [Transactions(cluster, self.invariants, f"t{i}", LEDGER) for i in range(options.transactions)]
         clients = [*writers, *members, *transactions]
-        faults = Faults(cluster, options.fault_interval_s, options.faults)
+        faults = Faults(cluster, self.invariants, options.fault_interval_s, options.faults)
         faults.begin()
         world.pass_time(options.seconds)
         faults.heal()
