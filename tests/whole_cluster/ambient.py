@@ -104,7 +104,7 @@ def surroundings(world: World, network: Network, directory: Path, level: int) ->
             (hashlib, "pbkdf2_hmac", _pbkdf2_hmac),
             (controller_thread, "threading", _Threads(world)),
             (acceptor, "socket", SimulatedSockets(network)),
-            (aio, "socket", SimulatedSockets(network)),
+            (aio, "socket", SimulatedSockets(network).socket),
             (connection, "os", FileSending(network)),
             (log_manager, "read_boot_id", lambda: world.host.boot if world.host is not None else ""),
             (processes, "_own", lambda: own),

@@ -7,12 +7,12 @@ import asyncio
 import contextlib
 import logging
 import os
-import socket
 import ssl
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from socket import SHUT_RDWR, socket
 from typing import Any, Final, Protocol, TypeVar
 
 from barnabas.connection.broker.cluster_connections import ClusterConnections, Connect
@@ -311,7 +311,7 @@ class AioDriver:
         is_handed_over = False
         try:
             async with asyncio.timeout(share_s):
-                sock = socket.socket(family, kind, number)
+                sock = socket(family, kind, number)
                 prepare(sock, (settings.send_buffer_bytes, settings.receive_buffer_bytes))
                 await self.loop.sock_connect(sock, target)
                 stage = "tls" if self._ssl_context is not None else stage
@@ -326,7 +326,7 @@ class AioDriver:
             if sock is not None and is_handed_over and isinstance(error, TimeoutError | asyncio.CancelledError):
                 # a transport owns the socket and may be about to watch its descriptor: only the transport may close it
                 with contextlib.suppress(OSError):
-                    sock.shutdown(socket.SHUT_RDWR)
+                    sock.shutdown(SHUT_RDWR)
             elif sock is not None:
                 sock.close()
             if not isinstance(error, Exception):

@@ -19,6 +19,8 @@ _COMPILED_IN: Final = (
     "broker/cluster",
     "broker/handlers/peers",
     "broker/handlers/records",
+    "broker/peers",
+    "broker/requests",
     "log",
     "log/producers",
     "network",
