@@ -67,9 +67,10 @@ class Invariants:
         """The bytes of each batch, by partition, leader epoch and offset."""
         self.committed: dict[TopicPartition, dict[int, Batch]] = {}
         """The batches that have been below a high watermark, by their first offset."""
-        self._lost: set[tuple[TopicPartition, int, int]] = set()
+        self._lost: dict[tuple[TopicPartition, int, int], int] = {}
         """The replicas that have lost their data, each with a broker that may not know that yet: one that stands still
-        may believe that it leads, and learns of it long after the others."""
+        may believe that it leads, and learns of it long after the others. With the epoch of the replica's broker at
+        that time: a leader that knows no later one goes by what that broker had before."""
         self._unnoticed: dict[int, int] = {}
         """The brokers that have lost data, which no controller can know yet, with their epochs at that time."""
         self._seen: dict[Partition, tuple[object, ...]] = {}
@@ -83,7 +84,7 @@ class Invariants:
     def _note_loss(self, node_id: int) -> None:
         for tp, member in list(self._copies):
             if member == node_id:
-                self._lost.update((tp, node_id, other) for other in NODE_IDS)
+                self._lost.update(((tp, node_id, other), self._broker_epoch(node_id)) for other in NODE_IDS)
                 self._copies[tp, member] = _Copy()  # until the broker has started, nobody knows what is left
         self._unnoticed[node_id] = self._broker_epoch(node_id)
 
@@ -183,6 +184,12 @@ class Invariants:
                 if known.data != batch.data:
                     raise SimulationError(f"{tp}: broker {node_id} has other committed records at {batch.base_offset}")
 
+    def _knows_loss(self, tp: TopicPartition, member: int, leader: int) -> bool:
+        """Whether a leader knows that a member has registered again since it lost its records."""
+        broker, epoch = self._cluster.machines[leader].broker, self._lost.get((tp, member, leader))
+        known = None if broker is None else broker.image.brokers.get(BrokerId(member))
+        return not self._cluster.machines[member].has_lost_records and (known is None or known.epoch != epoch)
+
     def _check_in_sync(self, tp: TopicPartition, node_id: int, partition: Partition, high_watermark: int) -> None:
         """All that a leader counts as in sync, and all that the controller does, have the records below its high
         watermark.
@@ -198,8 +205,8 @@ class Invariants:
         for member in NODE_IDS:
             copy = self._copies.get((tp, member))
             end = 0 if copy is None else copy.end
-            if not self._cluster.machines[member].has_lost_records and (member not in members or end >= high_watermark):
-                self._lost.discard((tp, member, node_id))
+            if self._knows_loss(tp, member, node_id) and (member not in members or end >= high_watermark):
+                self._lost.pop((tp, member, node_id), None)
             may_lack_them = (tp, member, node_id) in self._lost and (member not in isr or member in self._unnoticed)
             if member in members and end < high_watermark and not may_lack_them:
                 raise SimulationError(
