@@ -137,20 +137,23 @@ class Faults:
 
     def _wipe(self) -> None:
         machine = self._some()
-        if machine.broker is not None:
-            machine.kill()
-            if self._is_safe_to_lose(machine):
-                machine.wipe()
+        if self._kill_and_wipe(machine):
             self._later(DOWN_S, machine.start)
 
     def _wipe_and_restart_at_once(self) -> None:
         """What the broker has sent before may arrive after its next registration."""
         machine = self._some()
-        if machine.broker is not None:
-            machine.kill()
-            if self._is_safe_to_lose(machine):
-                machine.wipe()
+        if self._kill_and_wipe(machine):
             self._world.after(self._world.random.choice(AT_ONCE_S), machine.start)
+
+    def _kill_and_wipe(self, machine: Machine) -> bool:
+        """Wipes the disk of a broker unless it has the last copy of something. Returns False if it is down already."""
+        if machine.broker is None:
+            return False
+        machine.kill()
+        if self._is_safe_to_lose(machine):
+            machine.wipe()
+        return True
 
     def _lose_power(self) -> None:
         machine = self._some()
