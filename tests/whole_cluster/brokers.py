@@ -1,10 +1,12 @@
 """The brokers of a simulated cluster: real ones, each on a host of its own, with a data directory and one registry."""
 
 import shutil
+import sqlite3
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from barnabas.broker.server import Broker
 from barnabas.config.broker import BrokerConfig
@@ -13,7 +15,7 @@ from whole_cluster.disk import SimulatedDisk
 from whole_cluster.network import HostLoop, Network
 from whole_cluster.world import Host, World, running
 
-__all__ = ["Machine"]
+__all__ = ["Machine", "RegistryFile", "SharedRegistry"]
 
 AGAIN_S: Final = 1.0
 FIRST_PORT: Final = 9_000
@@ -37,6 +39,45 @@ SETTINGS: Final[Mapping[str, object]] = {
 }
 
 
+class SharedRegistry(Protocol):
+    """What the brokers of a simulation share."""
+
+    on_several_machines: bool
+    """Whether brokers see nothing of each other's processes."""
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        """Those of a broker that uses it."""
+
+    def in_use(self) -> AbstractContextManager[None]:
+        """The context in which brokers find it."""
+
+    def in_sync_replicas(self) -> list[set[str]]:
+        """Returns the node ids of the in-sync replicas of each partition."""
+
+
+class RegistryFile:
+    """The file that brokers of one machine share."""
+
+    on_several_machines = False
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "registry.db"
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        return {"registry.file": str(self._path)}
+
+    def in_use(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def in_sync_replicas(self) -> list[set[str]]:
+        with sqlite3.connect(f"file:{self._path}?mode=ro", uri=True) as db:
+            rows = db.execute("SELECT isr FROM partitions").fetchall()
+        db.close()
+        return [set(row[0].split(",")) for row in rows]
+
+
 class Machine:
     """One broker with its data, through all its processes."""
 
@@ -46,6 +87,7 @@ class Machine:
         network: Network,
         node_id: int,
         directory: Path,
+        registry: SharedRegistry,
         skew_s: float,
         settings: Mapping[str, object],
     ) -> None:
@@ -65,7 +107,7 @@ class Machine:
         self._world = world
         self._network = network
         self._directory = directory / self.name
-        self.registry = directory / "registry.db"
+        self._registry = registry
         self._skew_s = skew_s
 
     @property
@@ -83,13 +125,14 @@ class Machine:
             "node.id": self.node_id,
             "listeners": f"PLAINTEXT://{self.address}",
             "log.dirs": str(self._directory),
-            "registry.file": str(self.registry),
+            **self._registry.settings,
         }
         self._world.note(f"start {self.name}")
         host = self.host = Host(self._world, self.name, partial(HostLoop, network=self._network), self._skew_s)
         host.boot = f"boot {self._boots}"
+        boot = f"{host.boot} of {self.name}" if self._registry.on_several_machines else None
         with running(host):
-            broker = Broker(BrokerConfig.of(settings), host.loop, clock=host, disk=self._disk)
+            broker = Broker(BrokerConfig.of(settings), host.loop, clock=host, disk=self._disk, boot=boot)
             try:
                 broker.start()
             except UsageError as error:  # no other broker that runs has all that is lost here

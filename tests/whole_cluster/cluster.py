@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from barnabas.broker.server import Broker
 from whole_cluster.ambient import surroundings
-from whole_cluster.brokers import Machine
+from whole_cluster.brokers import Machine, RegistryFile, SharedRegistry
 from whole_cluster.network import HostLoop, Network
 from whole_cluster.world import Host, SimulationError, World, running
+from whole_cluster.zookeeper import Ensemble
 
 __all__ = ["NODE_IDS", "Cluster", "simulated_cluster"]
 
@@ -24,13 +25,19 @@ _MEMORY: Final = "/dev/shm"
 
 
 class Cluster:
-    def __init__(self, world: World, network: Network, directory: Path, settings: Mapping[str, object]) -> None:
+    def __init__(
+        self, world: World, network: Network, directory: Path, settings: Mapping[str, object], registry: SharedRegistry
+    ) -> None:
         self.world = world
         self.network = network
+        self.registry = registry
+        self.zookeeper = registry if isinstance(registry, Ensemble) else None
         self.keeps_synced_records = settings.get("durability") == "fsync"
         """Whether records are committed only when they are on the disks."""
         self.machines = {
-            node_id: Machine(world, network, node_id, directory, world.random.uniform(-SKEW_S, SKEW_S), settings)
+            node_id: Machine(
+                world, network, node_id, directory, registry, world.random.uniform(-SKEW_S, SKEW_S), settings
+            )
             for node_id in NODE_IDS
         }
 
@@ -79,15 +86,20 @@ class Cluster:
 
 @contextlib.contextmanager
 def simulated_cluster(
-    seed: int, settings: Mapping[str, object] = NO_SETTINGS, tell: Callable[[str], object] | None = None
+    seed: int,
+    settings: Mapping[str, object] = NO_SETTINGS,
+    tell: Callable[[str], object] | None = None,
+    *,
+    zookeeper: bool = False,
 ) -> Iterator[Cluster]:
-    """The context of a cluster that is ready to start. An error tells the seed and the last events. `tell` is called
-    with each line of the trace."""
+    """The context of a cluster that is ready to start, with its registry in ZooKeeper or in a file. An error tells the
+    seed and the last events. `tell` is called with each line of the trace."""
     world = World(seed, tell)
     network = Network(world)
     directory = Path(tempfile.mkdtemp(prefix="barnabas-simulation-", dir=_MEMORY if Path(_MEMORY).is_dir() else None))
-    with surroundings(world, network, directory, logging.WARNING):
-        cluster = Cluster(world, network, directory, settings)
+    registry: SharedRegistry = Ensemble(world) if zookeeper else RegistryFile(directory)
+    with surroundings(world, network, directory, logging.WARNING), registry.in_use():
+        cluster = Cluster(world, network, directory, settings, registry)
         try:
             yield cluster
         except Exception as error:

@@ -1,9 +1,9 @@
 """The faults of a simulated cluster, drawn by its random numbers."""
 
-import sqlite3
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from barnabas.registry.zookeeper import znodes
 from whole_cluster.brokers import Machine
 from whole_cluster.cluster import NODE_IDS, Cluster
 from whole_cluster.invariants import Invariants
@@ -31,6 +31,14 @@ WEIGHTS: Final[Mapping[str, int]] = {
     "slow broker": 1,
     "kill two": 1,
 }
+WEIGHTS_WITH_ZOOKEEPER: Final[Mapping[str, int]] = {
+    **WEIGHTS,
+    "cut from ZooKeeper": 3,
+    "isolate from all": 2,
+    "quorum": 1,
+    "session": 2,
+    "controller node": 1,
+}
 
 
 class Faults:
@@ -45,7 +53,7 @@ class Faults:
         self._world = cluster.world
         self._interval_s = mean_interval_s
         self._is_over = False
-        self._weights = {**WEIGHTS, **weights}
+        self._weights = {**(WEIGHTS if cluster.zookeeper is None else WEIGHTS_WITH_ZOOKEEPER), **weights}
         self._kinds: dict[str, Callable[[], None]] = {
             "kill": self._kill,
             "restart": self._restart_at_once,
@@ -61,6 +69,11 @@ class Faults:
             "slow link": self._slow_link,
             "slow broker": self._slow_broker,
             "kill two": self._kill_two,
+            "cut from ZooKeeper": lambda: self._cut_from_zookeeper(self._some().name),
+            "isolate from all": self._isolate_from_all,
+            "quorum": lambda: self._cut_from_zookeeper(*(each.name for each in self._cluster.machines.values())),
+            "session": self._end_session,
+            "controller node": self._delete_controller,
         }
 
     def begin(self) -> None:
@@ -81,6 +94,8 @@ class Faults:
         self._is_over = True
         self._world.note("heal")
         self._cluster.network.mend()
+        if self._cluster.zookeeper is not None:
+            self._cluster.zookeeper.cut.clear()
         for machine in self._cluster.machines.values():
             self._go_on(machine)
             machine.start()
@@ -101,15 +116,12 @@ class Faults:
 
     def _is_safe_to_lose(self, machine: Machine) -> bool:
         """Whether each partition has another in-sync replica, by the registry."""
-        with sqlite3.connect(f"file:{machine.registry}?mode=ro", uri=True) as db:
-            rows = db.execute("SELECT isr FROM partitions").fetchall()
-        db.close()
         others = {
             str(node_id)
             for node_id in NODE_IDS
             if node_id != machine.node_id and not self._invariants.has_unnoticed_loss(node_id)
         }
-        return all(others & set(row[0].split(",")) for row in rows)
+        return all(others & isr for isr in self._cluster.registry.in_sync_replicas())
 
     # --- faults -----------------------------------------------------------------------------------------------------
 
@@ -202,9 +214,38 @@ class Faults:
         self._cut((one, other), (other, one))
 
     def _isolate(self) -> None:
-        one = self._some().name
+        self._isolate_one(self._some().name)
+
+    def _isolate_one(self, one: str) -> None:
         for other in (each.name for each in self._cluster.machines.values() if each.name != one):
             self._cut((one, other), (other, one))
+
+    # --- faults of ZooKeeper ----------------------------------------------------------------------------------------
+
+    def _cut_from_zookeeper(self, *names: str) -> None:
+        assert self._cluster.zookeeper is not None
+        cut = self._cluster.zookeeper.cut
+        self._world.note(f"cut from ZooKeeper: {', '.join(names)}")
+        cut.update(names)
+        self._later(CUT_S, lambda: cut.difference_update(names))
+
+    def _isolate_from_all(self) -> None:
+        one = self._some().name
+        self._cut_from_zookeeper(one)
+        self._isolate_one(one)
+
+    def _end_session(self) -> None:
+        assert self._cluster.zookeeper is not None
+        name = self._some().name
+        self._world.note(f"end the session of {name}")
+        self._cluster.zookeeper.end_session_of(name)
+
+    def _delete_controller(self) -> None:
+        assert self._cluster.zookeeper is not None
+        self._world.note("delete /controller")
+        self._cluster.zookeeper.delete(znodes.CONTROLLER)
+
+    # --- slowness ---------------------------------------------------------------------------------------------------
 
     def _slow_link(self) -> None:
         source, target = self._two()

@@ -1,7 +1,9 @@
 """What must hold after each step of a simulated cluster, whatever has happened."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from barnabas.broker.purgatory import DelayedOperation
 from barnabas.broker.server import Broker
@@ -14,6 +16,10 @@ from whole_cluster.cluster import NODE_IDS, Cluster
 from whole_cluster.world import Host, SimulationError
 
 __all__ = ["Batch", "Invariants", "batches_from"]
+
+
+CLIENT: Final = re.compile(rb"[tw]\d+(?=-\d+;)")
+"""The name of a client in a value that it has written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +274,19 @@ class Invariants:
         for tp, batches in self.committed.items():
             if [batch for _, batch in sorted(batches.items())] != contents.get(tp, []):
                 raise SimulationError(f"{tp}: the logs are not what was committed")
+
+    def check_producer_ids(self) -> None:
+        """No two clients have had the same producer id."""
+        owners: dict[int, bytes] = {}
+        for batches in self.committed.values():
+            for batch in batches.values():
+                client = CLIENT.search(batch.data)
+                if client is None:
+                    continue
+                producer_id = int(read_header(batch.data[:100]).producer_id)
+                owner = owners.setdefault(producer_id, client[0])
+                if owner != client[0]:
+                    raise SimulationError(f"{owner!r} and {client[0]!r} have the producer id {producer_id}")
 
     def check_ended(self) -> None:
         """Nothing waits for ever, once no client is there."""

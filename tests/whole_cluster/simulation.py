@@ -12,7 +12,7 @@ from whole_cluster.cluster import NODE_IDS, Cluster, simulated_cluster
 from whole_cluster.faults import Faults
 from whole_cluster.invariants import Invariants
 
-__all__ = ["DEFAULT", "DURABLE", "Options", "Outcome", "simulate"]
+__all__ = ["DEFAULT", "DURABLE", "ZOOKEEPER", "Options", "Outcome", "simulate"]
 
 ORDERS: Final = "orders"
 LEDGER: Final = "ledger"
@@ -30,11 +30,14 @@ class Options:
     """Other weights of some kinds of faults."""
     settings: Mapping[str, object] = field(default_factory=dict)
     """Settings of the brokers beside the usual ones."""
+    zookeeper: bool = False
+    """Whether the registry is in ZooKeeper, and each broker on a machine of its own."""
 
 
 DEFAULT: Final = Options()
 DURABLE: Final = Options(settings={"durability": "fsync"}, faults={"blackout": 3, "power": 4})
 """Records are acknowledged when they are on the disks, so the power of all brokers may fail."""
+ZOOKEEPER: Final = Options(zookeeper=True)
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ def simulate(seed: int, options: Options = DEFAULT, tell: Callable[[str], object
 
 
 def _simulate(seed: int, options: Options, tell: Callable[[str], object] | None) -> Outcome:
-    with simulated_cluster(seed, options.settings, tell) as cluster:
+    with simulated_cluster(seed, options.settings, tell, zookeeper=options.zookeeper) as cluster:
         return _Simulation(cluster, options).run()
 
 
@@ -90,6 +93,7 @@ class _Simulation:
         cluster.wait("all replicas are in sync again", self.invariants.all_in_sync)
         self.invariants.check_copies(NODE_IDS)
         self.invariants.check_ended()
+        self.invariants.check_producer_ids()
         data = {
             partition: b"".join(
                 batch.data for _, batch in sorted(self.invariants.committed[TopicPartition(ORDERS, partition)].items())

@@ -11,6 +11,9 @@ from barnabas.controller.isr_control import IsrRequest
 from barnabas.metadata.image import MetadataImage, PartitionImage
 from barnabas.registry.embedded import EmbeddedRegistry
 from barnabas.registry.registry import BrokerRegistration
+from barnabas.registry.zookeeper import znodes
+from barnabas.registry.zookeeper.session import Set
+from barnabas.registry.zookeeper.zookeeper_registry import ZooKeeperRegistry
 from barnabas.replication.partition import Partition
 from barnabas.replication.replica_manager import ReplicaManager
 from barnabas.types import FIRST_OFFSET, BrokerId, Offset
@@ -24,7 +27,7 @@ from replication.planted_bugs import (
     nothing_is_truncated,
 )
 from whole_cluster.faults import WEIGHTS
-from whole_cluster.simulation import Options, simulate
+from whole_cluster.simulation import ZOOKEEPER, Options, simulate
 
 SEEDS = 1000
 
@@ -62,6 +65,10 @@ def an_end_marker_is_dropped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(transaction_markers._MarkerWrite, "_append", drop)
 
 
+def the_state_in_zookeeper_is_written_without_compare_and_set(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ZooKeeperRegistry, "_set_state", lambda self, planned: Set(znodes.STATE, planned.state.encoded()))
+
+
 LOSSES = Options(
     faults={"wipe": 8, "wipe at once": 0, "slow link": 8, "restart": 6},
     members=0,
@@ -85,6 +92,7 @@ PLANTED: dict[Plant, Options] = {
     broker_epochs_are_ignored: LOSSES_BEHIND_SLOW_LINKS,
     an_end_marker_is_dropped: Options(),
     a_replica_joins_too_early: LOSSES,
+    the_state_in_zookeeper_is_written_without_compare_and_set: ZOOKEEPER,
 }
 
 

@@ -20,12 +20,13 @@ def test_no_promise_is_broken(group: int) -> None:
         simulate(seed)
 
 
-def test_a_seed_decides_everything() -> None:
+@pytest.mark.parametrize("registry", [[], ["--zookeeper"]], ids=["file", "zookeeper"])
+def test_a_seed_decides_everything(registry: list[str]) -> None:
     """The trace is the same in another process, whose sets of texts are in another order."""
     digests = set()
     for hash_seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-        command = [sys.executable, "-m", "whole_cluster", "--first", "7", "--seeds", "3", "--digests"]
+        command = [sys.executable, "-m", "whole_cluster", "--first", "7", "--seeds", "3", "--digests", *registry]
         digests.add(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
     assert len(digests) == 1
     assert len(digests.pop().splitlines()) >= 3

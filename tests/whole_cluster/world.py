@@ -10,12 +10,12 @@ import hashlib
 import heapq
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Final
 
-__all__ = ["Event", "Host", "SimulationError", "World"]
+__all__ = ["Event", "Host", "SimulationError", "World", "in_thread_of", "running"]
 
 Event = Callable[[], object]
 KEPT_LINES: Final = 400
@@ -236,13 +236,11 @@ class Host:
         if self._paused:
             self._held.append(partial(self._run_job, job, future))
             return
-        self.world.in_thread = True
-        with _Running(self, None):
+        with in_thread_of(self):
             try:
                 result, error = job(), None
             except Exception as failure:
                 result, error = None, failure
-        self.world.in_thread = False
         self.call(_settle, future, result, error)
         self.world.after_step(self)
 
@@ -287,6 +285,17 @@ class _Running:
 def running(host: Host) -> _Running:
     """Returns the context in which code runs on a host's event loop, outside its turns."""
     return _Running(host, host.loop)
+
+
+@contextlib.contextmanager
+def in_thread_of(host: Host) -> Iterator[None]:
+    """The context in which code runs in a thread of a host."""
+    host.world.in_thread = True
+    try:
+        with _Running(host, None):
+            yield
+    finally:
+        host.world.in_thread = False
 
 
 def _settle(future: "asyncio.Future[Any]", result: Any, error: Exception | None) -> None:

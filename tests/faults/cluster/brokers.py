@@ -195,8 +195,10 @@ class ClusterProcesses:
         return True
 
     def freeze(self, broker: int) -> None:
-        os.killpg(self._processes[broker].pid, signal.SIGSTOP)
-        self.frozen.add(broker)
+        """Stops a process, unless it has ended since it was chosen: one that was asked to end may take its time."""
+        if self.running(broker):
+            os.killpg(self._processes[broker].pid, signal.SIGSTOP)
+            self.frozen.add(broker)
 
     def thaw(self, broker: int) -> None:
         if broker in self.frozen:
