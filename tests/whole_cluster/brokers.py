@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from barnabas.broker.server import Broker
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import KafkaStorageError, UsageError
+from barnabas.registry.registry import RegistryUnreachable
 from whole_cluster.disk import SimulatedDisk
 from whole_cluster.network import HostLoop, Network
 from whole_cluster.world import Host, World, running
@@ -135,7 +136,7 @@ class Machine:
             broker = Broker(BrokerConfig.of(settings), host.loop, clock=host, disk=self._disk, boot=boot)
             try:
                 broker.start()
-            except UsageError as error:  # no other broker that runs has all that is lost here
+            except (UsageError, RegistryUnreachable) as error:  # no other one that runs has what is lost here, perhaps
                 self._world.note(f"{self.name} cannot start: {error}")
                 host.die()
                 self._world.after(AGAIN_S, self.start)

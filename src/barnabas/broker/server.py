@@ -173,7 +173,8 @@ class Broker:
     # --- start and stop ---------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Returns when the broker is ready to serve requests. Raises UsageError, StartInterrupted."""
+        """Returns when the broker is ready to serve requests. Raises UsageError, StartInterrupted, RegistryUnreachable.
+        Another object is needed for another start."""
         config = self.config
         with contextlib.ExitStack() as undo:
             listeners = [

@@ -258,6 +258,11 @@ class BrokerConfig:
         """Returns the parsed values under Kafka's names."""
         return self._values
 
+    @property
+    def zookeeper_connection_max_s(self) -> float:
+        """How long a start waits for ZooKeeper, in seconds."""
+        return (self.zookeeper_connection_timeout_ms or self.zookeeper_session_timeout_ms) / 1000
+
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
         """Returns the settings of a topic's logs from its settings in the metadata."""
         if not overrides:

@@ -54,6 +54,7 @@ from barnabas.registry.registry import (
     LeaderChange,
     Registry,
     RegistryUnavailable,
+    RegistryUnreachable,
     RemoveBroker,
     SetBrokerConfig,
     SetFenced,
@@ -127,7 +128,8 @@ class Controller:
     def start(self, registration: BrokerRegistration) -> None:
         """Registers this broker, becomes the controller if there is none, and loads the image.
 
-        Raises UsageError where the node id belongs to another running broker or the registry cannot be used.
+        Raises UsageError where the node id belongs to another running broker or the registry cannot be used,
+        RegistryUnreachable if another start may succeed.
         """
         self._registry.watch(self._on_hint)
         try:
@@ -139,6 +141,8 @@ class Controller:
             self._controller_epoch = self._registry.elect_controller()
             self._load()
             self._mend()
+        except RegistryUnreachable:
+            raise
         except RegistryUnavailable as error:
             raise UsageError(str(error)) from None
 

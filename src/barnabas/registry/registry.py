@@ -32,6 +32,7 @@ __all__ = [
     "ProducerIdBlock",
     "Registry",
     "RegistryUnavailable",
+    "RegistryUnreachable",
     "RemoveBroker",
     "SetBrokerConfig",
     "SetFenced",
@@ -43,6 +44,10 @@ __all__ = [
 class RegistryUnavailable(BarnabasError):
     """The registry did not respond, so it is unknown whether the write happened. This must not be taken for a
     refusal."""
+
+
+class RegistryUnreachable(RegistryUnavailable):
+    """The connection to the registry is lost, or an answer did not come: later it may be there again."""
 
 
 class BrokerRegistration(NamedTuple):

@@ -3,9 +3,12 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
@@ -72,6 +75,59 @@ def test_three_brokers_with_ids_from_zookeeper(serve: Serve, tmp_path: Path) -> 
         wait_for(lambda: admin.describe_cluster().controller_id != victim, "another controller")
         assert ready(serve(directory))[0] == victim, "the id of before"
         assert admin.list_offsets({TopicPartition("t", 0): "latest"})[TopicPartition("t", 0)].offset == 2
+
+
+@contextlib.contextmanager
+def losing_connections(address: str, answers: Sequence[int]) -> Iterator[str]:
+    """The context in which ZooKeeper is reached at another address, by connections that end after so many answers, one
+    after the other; those after them last."""
+    host, _, port = address.partition(":")
+
+    def serve(listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            for allowed in chain(answers, repeat(None)):
+                client, real = listener.accept()[0], socket.create_connection((host, int(port)))
+                threading.Thread(target=copy, args=(client, real, None), daemon=True).start()
+                threading.Thread(target=copy, args=(real, client, allowed), daemon=True).start()
+
+    def copy(source: socket.socket, target: socket.socket, allowed: int | None) -> None:
+        with contextlib.suppress(OSError):
+            while (allowed is None or allowed > 0) and (data := source.recv(65536)):
+                allowed = None if allowed is None else allowed - 1
+                target.sendall(data)
+        for each in (source, target):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_a_start_that_loses_its_connection_begins_anew(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    root = zookeeper.new_path().partition("/")[2]
+    with losing_connections(zookeeper.address, range(2, 12)) as address:
+        command = [sys.executable, "-m", "barnabas", "serve", "--zookeeper", f"{address}/{root}"]
+        command += ["--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            assert ready(process)[0] == 1001
+        finally:
+            process.kill()
+            _, errors = process.communicate()
+    assert "the start begins anew" in errors
+
+
+def test_a_start_without_zookeeper_ends(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    root = zookeeper.new_path().partition("/")[2]
+    with losing_connections(zookeeper.address, [2] * 10_000) as address:
+        done = run_barnabas(
+            *("serve", "--zookeeper", f"{address}/{root}", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)),
+            *("--set", "zookeeper.connection.timeout.ms=1500"),
+        )
+    assert done.returncode == 2
+    assert "zookeeper.connect: " in done.stderr
+    assert "start again when it is there" in done.stderr
 
 
 def test_a_node_id_of_an_unused_broker_is_as_given(serve: Serve, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import socket
@@ -17,8 +18,11 @@ from barnabas.broker.server import Broker, StartInterrupted
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import KafkaStorageError, UsageError
 from barnabas.records.compiled.installation import HOW_TO_COMPILE, describe_installation, is_compiled
+from barnabas.registry.registry import RegistryUnreachable
 
 __all__ = ["run", "tell_service_manager", "write_ready_file"]
+
+_log = logging.getLogger("barnabas.broker")
 
 
 def run(
@@ -31,15 +35,21 @@ def run(
     """Serves until SIGTERM or SIGINT. Broker explains `lost_directories`. Raises UsageError before the broker is
     ready."""
     began = time.perf_counter()
-    if config.zookeeper_connect is not None:
-        from barnabas.broker.startup.zookeeper_start import with_node_id
-
-        config = with_node_id(config)
     keep_freed_memory()
     raise_open_files_limit()
     with asyncio.Runner() as runner:
-        broker = Broker(config, runner.get_loop(), lost_directories=lost_directories)
-        return runner.run(_serve(broker, ready_file, began, ready_as_json))
+        while True:
+            try:
+                if config.zookeeper_connect is not None:
+                    from barnabas.broker.startup.zookeeper_start import with_node_id
+
+                    config = with_node_id(config)
+                broker = Broker(config, runner.get_loop(), lost_directories=lost_directories)
+                return runner.run(_serve(broker, ready_file, began, ready_as_json))
+            except RegistryUnreachable as error:
+                if time.perf_counter() >= began + config.zookeeper_connection_max_s:
+                    raise UsageError(f"zookeeper.connect: {error}; start again when it is there") from None
+                _log.warning("%s; the start begins anew", error)
 
 
 async def _serve(broker: Broker, ready_file: Path | None, began: float, ready_as_json: bool) -> int:

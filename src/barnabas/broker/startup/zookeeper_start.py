@@ -50,11 +50,10 @@ def _with_kazoo() -> Iterator[None]:
 
 def _connection(config: BrokerConfig) -> dict[str, Any]:
     """Returns the arguments by which one connects to ZooKeeper."""
-    timeout_ms = config.zookeeper_session_timeout_ms
     return {
         "connect": config.zookeeper_connect,
-        "session_timeout_s": timeout_ms / 1000,
-        "connect_s": (config.zookeeper_connection_timeout_ms or timeout_ms) / 1000,
+        "session_timeout_s": config.zookeeper_session_timeout_ms / 1000,
+        "connect_s": config.zookeeper_connection_max_s,
         "digest": config.zookeeper_digest,
         "protects_all": config.zookeeper_set_acl,
         "tls": _tls_context(config) if config.zookeeper_ssl_client_enable else None,

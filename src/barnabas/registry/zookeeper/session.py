@@ -29,7 +29,7 @@ from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from barnabas.errors import UsageError
-from barnabas.registry.registry import RegistryUnavailable
+from barnabas.registry.registry import RegistryUnavailable, RegistryUnreachable
 
 __all__ = ["Check", "Conflict", "Create", "Delete", "Node", "Operation", "Set", "ZooKeeperSession", "parse_connect"]
 
@@ -154,7 +154,7 @@ class ZooKeeperSession:
         """Connects. `on_event` is called from a thread of kazoo with the path of a watched node that may have changed,
         or with "" when the connection is back: then all watches have to be set again. `digest` is `user:password`;
         with `protects_all` only who knows it can write nodes that are made here. Raises UsageError if ZooKeeper is not
-        reached within `connect_s`."""
+        reached within `connect_s`, RegistryUnreachable if the connection is lost again."""
         hosts, self._root = parse_connect(connect)
         self._connect = connect
         self._on_event = on_event
@@ -195,12 +195,13 @@ class ZooKeeperSession:
             raise
 
     def _make_root(self) -> None:
-        try:
-            self._client.ensure_path(self._root, self._acl)
-        except KazooException as error:
-            raise UsageError(
-                f"zookeeper.connect: {self._root} cannot be made: {error!r}; make it, or choose another path"
-            ) from None
+        with self._answers():
+            try:
+                self._client.ensure_path(self._root, self._acl)
+            except (NoAuthError, NoNodeError) as error:
+                raise UsageError(
+                    f"zookeeper.connect: {self._root} cannot be made: {error!r}; make it, or choose another path"
+                ) from None
 
     @property
     def id(self) -> int:
@@ -358,7 +359,7 @@ class ZooKeeperSession:
     def _require_connection(self) -> None:
         # kazoo would keep the request and send it when the connection is back, long after its answer was given up.
         if not self._connected.wait(RECONNECT_MAX_S):
-            raise RegistryUnavailable(f"there is no connection to ZooKeeper at {self._connect}")
+            raise RegistryUnreachable(f"there is no connection to ZooKeeper at {self._connect}")
 
     @contextmanager
     def _answers(self) -> Iterator[None]:
@@ -371,7 +372,7 @@ class ZooKeeperSession:
             ) from error
         except (KazooException, self._client.handler.timeout_exception) as error:
             text = str(error) or type(error).__name__
-            raise RegistryUnavailable(f"ZooKeeper at {self._connect} did not answer: {text}") from error
+            raise RegistryUnreachable(f"ZooKeeper at {self._connect} did not answer: {text}") from error
 
     def close(self) -> None:
         """Ends the session: its ephemeral nodes are gone."""

@@ -34,6 +34,7 @@ from barnabas.registry.registry import (
     ProducerIdBlock,
     Registry,
     RegistryUnavailable,
+    RegistryUnreachable,
 )
 from barnabas.registry.zookeeper import znodes
 from barnabas.registry.zookeeper.image_nodes import (
@@ -94,7 +95,8 @@ class ZooKeeperRegistry(Registry):
         """Connects, and founds the cluster if there is none. `digest` is `user:password`; with `protects_all` only who
         knows it can write. `used_directory` is a data directory that belongs to a cluster already. `is_running` says
         whether the process of a registration may be alive. Raises UsageError if ZooKeeper is not reached, or what is
-        below that path is not the registry of this broker's cluster."""
+        below that path is not the registry of this broker's cluster; RegistryUnreachable if the connection is lost
+        again."""
         self._connect = connect
         self._is_running = is_running
         self._watchers: list[Callable[[], None]] = []
@@ -123,12 +125,11 @@ class ZooKeeperRegistry(Registry):
             self._state = State(0, _NO_BROKER, 0, 0)
             self._node_version = 0
             self._refresh()
-        except RegistryUnavailable as error:
+        except BaseException as error:
             self._session.close()
+            if not isinstance(error, RegistryUnavailable) or isinstance(error, RegistryUnreachable):
+                raise
             raise UsageError(f"zookeeper.connect: {connect} cannot be used as the registry: {error}") from None
-        except BaseException:
-            self._session.close()
-            raise
 
     def _prepare(self, used_directory: str | None) -> None:
         """Founds the cluster, unless somebody has."""
