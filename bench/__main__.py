@@ -56,6 +56,10 @@ def _carry_out(options: argparse.Namespace) -> int:
         from bench.cluster import beside_kafka
 
         return beside_kafka.main(options)
+    if options.command == "zookeeper":
+        from bench.cluster import with_zookeeper
+
+        return with_zookeeper.main(options)
     if options.command == "spark":
         return spark.main(options)
     document = json.loads(Path(options.json).read_text())
@@ -107,6 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_clients(commands)
     _add_pipes(commands)
     _add_cluster(commands)
+    _add_zookeeper(commands)
     spark.add_options(commands)
     return parser
 
@@ -151,6 +156,21 @@ def _add_cluster(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     three.add_argument("--out", default="docs", help="folder of the plot (default: %(default)s)")
     _add_output(three, "cluster")
     three.add_argument("--check", action="store_true", help="exit code 1 when a target is missed")
+
+
+def _add_zookeeper(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    three = commands.add_parser("zookeeper", help="failover and growth of three brokers with ZooKeeper")
+    three.add_argument(
+        "--brokers",
+        default="kafka,barnabas,zookeeper,machines",
+        help="comma-separated: as in cluster, zookeeper, and machines for brokers that see nothing of each other's "
+        "processes (default: %(default)s)",
+    )
+    three.add_argument("--rounds", type=int, default=3, help="each from empty directories (default: %(default)s)")
+    three.add_argument("--quick", action="store_true", help="shows that everything runs")
+    three.add_argument("--largest-partitions", type=int, default=10_000, help="of growth (default: %(default)s)")
+    _add_output(three, "zookeeper")
+    three.set_defaults(check=False)
 
 
 def _run(options: argparse.Namespace) -> int:

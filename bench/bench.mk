@@ -5,10 +5,10 @@ BENCH_ARGS ?=
 BENCH_INSTALLED := $(if $(VENV),$(VENV)/.installed-bench)
 
 $(VENV)/.installed-bench: $(VENV)/.installed
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo,bench]'
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo,bench,zookeeper]'
 	@touch $@
 
-.PHONY: bench bench-quick bench-growth bench-clients bench-pipes bench-compaction bench-cluster bench-spark
+.PHONY: bench bench-quick bench-growth bench-clients bench-pipes bench-compaction bench-cluster bench-spark bench-zookeeper
 bench: $(BENCH_INSTALLED)  ## Every row beside Apache Kafka and kfake, about 20 minutes; writes docs/benchmarks.md
 	$(BENCH_PYTHON) -m bench run --brokers $(BENCH_BROKERS) --docs docs/benchmarks.md $(BENCH_ARGS)
 
@@ -30,6 +30,9 @@ bench-compaction: $(BENCH_INSTALLED)  ## CPU of compaction beside Apache Kafka's
 
 bench-cluster: $(BENCH_INSTALLED)  ## Three brokers beside three of Apache Kafka, 20 minutes: speed, failover, a plot; writes docs/benchmarks.md
 	$(BENCH_PYTHON) -m bench cluster --docs docs/benchmarks.md $(BENCH_ARGS)
+
+bench-zookeeper: $(BENCH_INSTALLED)  ## Failover and growth of three brokers with ZooKeeper, 25 minutes; writes docs/zookeeper.md
+	$(BENCH_PYTHON) -m bench zookeeper --docs docs/zookeeper.md $(BENCH_ARGS)
 
 # On the newest pyspark that has a JVM connector, in a virtual environment of its own.
 bench-spark: spark-connector $(VENV)-pyspark-$(SPARK_CONNECTOR)/.installed-spark  ## Spark's JVM connector beside ours on our broker; 25 minutes; writes docs/benchmarks.md

@@ -93,7 +93,7 @@ class BrokerProcess:
 
     def first_ack_s(self, limit_s: float = 300.0) -> float:
         """Seconds from :meth:`start` to the first record that the broker acknowledged (topic made automatically)."""
-        self._wait_for_port(limit_s)
+        self.wait_for_port(limit_s)
         outcome: list[tuple[Any, float]] = []
         producer = Producer(
             {
@@ -143,8 +143,8 @@ class BrokerProcess:
         lines = [line for line in _read(str(self.directory / "out.log")).splitlines() if line.strip()]
         return f"its last output: {lines[-1].strip()[:200] if lines else 'none'}"
 
-    def _wait_for_port(self, limit_s: float) -> None:
-        """Returns whether the port is open, so that the real client does not wait for its backoff."""
+    def wait_for_port(self, limit_s: float) -> None:
+        """Returns when the port is open, so that the real client does not wait for its backoff."""
         while time.perf_counter() - self.started_at < limit_s:
             if not self.running:
                 raise BrokerFailed(f"{self.name}: ended at start; {self._last_output()}")

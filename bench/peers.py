@@ -40,6 +40,7 @@ DEBIAN_PACKAGE_OF_TOOL = {
     "kcat": "kcat",
     "make": "make",
     "mvn": "maven",
+    "unshare": "util-linux",
 }
 
 PACKAGE_OF_HEADER = {

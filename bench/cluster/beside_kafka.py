@@ -102,11 +102,11 @@ def markdown(document: Mapping[str, Any]) -> str:
                 cells = [row, figure, *(_cell(row, figure, values.get(name, [])) for name in names)]
                 cells += _comparison(row, figure, values, names[-1]) if compared else []
                 lines.append("| " + " | ".join(cells) + " |")
-        lines += ["", _caption(document)]
+        lines += ["", caption(document)]
     lines += [f"- not run: {reason}" for reason in document["skipped"]]
     lines += [f"- failed: {failure}" for failure in document["failures"]]
     if document["growth"]:
-        lines += ["", *_growth_table(document["growth"], names[-1])]
+        lines += ["", *growth_table(document["growth"], names[-1])]
     return "\n".join(lines).strip() + "\n"
 
 
@@ -150,7 +150,7 @@ def _comparison(row: str, figure: str, values: Mapping[str, Sequence[float]], su
     return [ratio, str(target or ""), {True: "pass", False: "**FAIL**", None: ""}[verdict]]
 
 
-def _growth_table(grown: Mapping[str, Figures], name: str) -> list[str]:
+def growth_table(grown: Mapping[str, Figures], name: str) -> list[str]:
     sizes = list(grown)
     lines = ["| " + " | ".join([name, *(f"{float(size):,.0f} partitions" for size in sizes)]) + " |"]
     lines.append("|---" + "|---:" * len(sizes) + "|")
@@ -160,7 +160,7 @@ def _growth_table(grown: Mapping[str, Figures], name: str) -> list[str]:
     return lines
 
 
-def _caption(document: Mapping[str, Any]) -> str:
+def caption(document: Mapping[str, Any]) -> str:
     others = document["others_percent"] or [0.0]
     return (
         f"{'quick run, figures are no results; ' if document['quick'] else ''}medians (least to most) of "

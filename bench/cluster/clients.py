@@ -160,7 +160,8 @@ class ReplicaObserver:
     when a broker that ended was first known to lead nothing."""
 
     def __init__(self, topics: Topics, topic: str, victim: int) -> None:
-        self.short_at = 0.0
+        self.short_at: float | None = None
+        """When a partition lacked a replica the last time it was looked at; None if that was never seen."""
         self.moved_at: float | None = None
         self._topics = topics
         self._topic = topic

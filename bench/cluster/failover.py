@@ -63,7 +63,7 @@ class Timeline:
     first_acknowledged: float
     all_acknowledged: float
     returned: float | None
-    in_sync: float
+    in_sync: float | None
 
     def __str__(self) -> str:
         steps = {
@@ -117,7 +117,7 @@ def measure(cluster: Cluster, event: Event, round_number: int, rate: int, warm_s
     figures = {
         "gap_s": producer.gap_s(led, since, flowed),
         "gap_elsewhere_s": producer.gap_s(others, since, flowed),
-        "in_sync_s": max(0.0, observer.short_at - (started or struck)),
+        "in_sync_s": max(0.0, (observer.short_at or struck) - (started or struck)),
         "gap_of_return_s": producer.gap_s(range(PARTITIONS), flowed, done),
         "gap_before_s": producer.gap_s(range(PARTITIONS), struck - warm_s, struck),
         "own_pause_s": producer.longest_pause_s(since, done),
@@ -135,7 +135,7 @@ def measure(cluster: Cluster, event: Event, round_number: int, rate: int, warm_s
         first_acknowledged=min(resumed),
         all_acknowledged=max(resumed),
         returned=started - struck if started else None,
-        in_sync=observer.short_at - struck,
+        in_sync=observer.short_at - struck if observer.short_at else None,
     )
     print(f"        {event.row}, {cluster.name}, broker {victim + 1} (s): {timeline}", flush=True)
     read = read_back(cluster.address, event.topic, starts, topics.ends(event.topic, PARTITIONS))

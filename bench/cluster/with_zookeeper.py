@@ -1,0 +1,137 @@
+"""Failover and growth with the registry in ZooKeeper, beside the file and Apache Kafka: ``python -m bench zookeeper``.
+
+``zookeeper`` are three brokers of one machine. Those of ``machines`` see nothing of each other's processes, as each is
+in a namespace of processes of its own: what they know of a dead one comes from the network and from ZooKeeper.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import shlex
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import pyspark
+
+from bench import loads, peers, report
+from bench.brokers import HOST, BrokerFailed, BrokerProcess, process_tree
+from bench.cluster import beside_kafka, failover, more_partitions
+from bench.cluster.nodes import NODES, Cluster, free_ports, listeners, make_cluster
+from bench.cluster.rows import QUICK, ClusterSuite, Scale
+from bench.loads import Figures
+from bench.suite import format_number
+
+BEGIN, END = "<!-- written by `make bench-zookeeper` -->", "<!-- end of what is written -->"
+ONE_MACHINE, MACHINES = "zookeeper", "machines"
+TITLES = {
+    "kafka": "Apache Kafka (KRaft)",
+    "barnabas": "one machine, file",
+    ONE_MACHINE: "one machine, ZooKeeper",
+    MACHINES: "several machines, ZooKeeper",
+}
+JARS = ("zookeeper-*.jar", "netty-*.jar", "slf4j-api-*.jar", "metrics-core-*.jar", "snappy-java-*.jar")
+TICK_MS = 2000
+SETTINGS = (
+    *("default.replication.factor=3", "min.insync.replicas=2", "offsets.topic.replication.factor=3"),
+    *("transaction.state.log.replication.factor=3", "transaction.state.log.min.isr=2"),
+)
+"""Those that ``serve --brokers`` gives by itself."""
+
+
+class ClusterWithZooKeeper(Cluster):
+    """Broker processes, and a ZooKeeper that is up before them. It counts neither in their CPU nor in their memory."""
+
+    def __init__(self, name: str, root: Path) -> None:
+        peers.need("java", *(["unshare"] if name == MACHINES else []))
+        directory = root / name
+        *ports, zookeeper = free_ports(NODES + 1)
+        jars = Path(pyspark.__file__).parent / "jars"
+        paths = ":".join(str(jar) for pattern in JARS for jar in sorted(jars.glob(pattern)))
+        server = f"java -Xmx256m -cp {paths} org.apache.zookeeper.server.ZooKeeperServerMain {zookeeper} data {TICK_MS}"
+        self._zookeeper = BrokerProcess(name, server, zookeeper, directory / "zookeeper")
+        prefix = "unshare --pid --fork --kill-child --mount-proc " if name == MACHINES else ""
+        command = f"{prefix}{shlex.quote(sys.executable)} -m barnabas serve --zookeeper {HOST}:{zookeeper}/barnabas"
+        command += f" --data-dir data --listen {{address}}{''.join(f' --set {each}' for each in SETTINGS)}"
+        processes = [
+            BrokerProcess(name, f"{command} --node-id {node + 1}", port, directory / f"broker-{node + 1}")
+            for node, port in enumerate(ports)
+        ]
+        super().__init__(name, processes, ports, directory)
+
+    def start(self) -> None:
+        self._zookeeper.start()
+        self._zookeeper.wait_for_port(60.0)
+        super().start()
+
+    def stop(self) -> None:
+        super().stop()
+        self._zookeeper.stop()
+
+    def pid_of(self, node: int) -> int:
+        (found,) = listeners(process_tree(self._processes[node].pid), self.ports[node])
+        return found
+
+
+def make(spec: str, root: Path) -> Cluster:
+    """A cluster from ``zookeeper``, ``machines`` or what `make_cluster` knows. Raises ``PeerUnavailable``."""
+    if spec not in (ONE_MACHINE, MACHINES):
+        return make_cluster(spec, root)
+    if spec == MACHINES and os.geteuid() != 0:
+        raise peers.PeerUnavailable(f"{MACHINES}: only root may make namespaces of processes; run it as root")
+    return ClusterWithZooKeeper(spec, root)
+
+
+def main(options: argparse.Namespace) -> int:
+    scale = dataclasses.replace(QUICK if options.quick else Scale(), rounds=options.rounds)
+    root = Path(tempfile.mkdtemp(prefix="barnabas-bench-zookeeper-"))
+    clusters: list[Cluster] = []
+    grown: dict[float, Figures] = {}
+    try:
+        clusters, skipped = peers.make_available(options.brokers, partial(make, root=root))
+        suite = ClusterSuite(clusters, scale, [event.row for event in failover.EVENTS])
+        suite.run()
+        growing = next((cluster for cluster in clusters if cluster.name == ONE_MACHINE), None)
+        if growing is not None:
+            try:
+                grown.update(more_partitions.points(growing, options.largest_partitions))
+            except (BrokerFailed, OSError, *loads.LOAD_ERRORS) as error:
+                suite.failures.append(f"growth: {error}")
+    finally:
+        for cluster in clusters:
+            cluster.stop()
+        shutil.rmtree(root, ignore_errors=True)
+    document = beside_kafka.as_document(suite, skipped, grown)
+    names = [cluster.name for cluster in clusters]
+    lines = [*failover_table(names, suite.results), "", beside_kafka.caption(document)]
+    lines += [f"- failed: {failure}" for failure in suite.failures] + [f"- not run: {reason}" for reason in skipped]
+    if grown:
+        lines += ["", *beside_kafka.growth_table(grown, TITLES[ONE_MACHINE])]
+    return report.conclude(options, document, "\n".join(lines) + "\n", [], (BEGIN, END))
+
+
+def failover_table(names: Sequence[str], results: Mapping[str, Mapping[str, Mapping[str, list[float]]]]) -> list[str]:
+    """A line for each event: how long partitions were not acknowledged that the broker led, and the others; what was
+    lost, doubled or disordered, if anything was."""
+    lines = ["| | " + " | ".join(TITLES.get(name, name) for name in names) + " |", "|---" * (len(names) + 1) + "|"]
+    for row, figures in results.items():
+        cells = [row]
+        for name in names:
+            led, elsewhere = (figures.get(figure, {}).get(name, []) for figure in ("gap_s", "gap_elsewhere_s"))
+            cell = f"{_median_and_most(led)}, elsewhere {_median_and_most(elsewhere)}" if led else ""
+            for anomaly in ("lost", "doubled", "disordered"):
+                if count := sum(figures.get(anomaly, {}).get(name, [])):
+                    cell += f"; {anomaly} {count:g}"
+            cells.append(cell)
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def _median_and_most(values: Sequence[float]) -> str:
+    return f"{format_number(statistics.median(values))} ({format_number(max(values))})"
