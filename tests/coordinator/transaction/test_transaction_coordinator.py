@@ -3,6 +3,7 @@
 What every single request answers is compared with Kafka's own answers in `test_transaction_golden.py`.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -67,6 +68,74 @@ class TestOrder:
         rig = TransactionRig()
         rig.log.fail = failure("no")
         assert type(rig.init()) is answer
+
+
+Asked = Callable[[], Later]
+
+
+def _commits_nothing(rig: TransactionRig) -> Asked:
+    producer = rig.producer()
+    return lambda: rig.end_later(producer)
+
+
+def _has_an_older_epoch(rig: TransactionRig) -> Asked:
+    producer = rig.producer()
+    rig.producer()
+    return lambda: rig.add_later(producer)
+
+
+def _has_an_unknown_id(rig: TransactionRig) -> Asked:
+    return lambda: rig.end_later((1, 0), transactional_id="unknown")
+
+
+def _is_not_in_the_transaction(rig: TransactionRig) -> Asked:
+    producer = rig.producer()
+    rig.add(producer, ORDERS)
+
+    def ask() -> Later:
+        later = Later()
+        rig.transactions.verify_partitions("t", producer, [OTHER], reply=later)
+        return later
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("prepare", "refusal"),
+    [
+        (_commits_nothing, errors.InvalidTxnState),
+        (_has_an_older_epoch, errors.ProducerFenced),
+        (_has_an_unknown_id, errors.InvalidProducerIdMapping),
+        (_is_not_in_the_transaction, errors.TransactionAbortable),
+    ],
+)
+class TestCutOff:
+    """A coordinator that followers have left knows less than the next one."""
+
+    def _asked(self, prepare: Callable[[TransactionRig], Asked]) -> tuple[TransactionRig, Later]:
+        rig = TransactionRig()
+        ask = prepare(rig)
+        rig.log.replicated = False
+        answer = ask()
+        rig.advance(1)
+        assert not answer.done
+        return rig, answer
+
+    def test_a_refusal_that_ends_a_producer_is_told_once_it_is_certain(self, prepare: Any, refusal: Any) -> None:
+        rig, answer = self._asked(prepare)
+        rig.transactions.on_high_watermark(0, rig.log.commit(0))
+        found = answer.value if isinstance(answer.value, errors.KafkaError) else answer.value[OTHER]
+        assert type(found) is refusal
+
+    def test_the_next_coordinator_is_asked(self, prepare: Any, refusal: Any) -> None:
+        rig, answer = self._asked(prepare)
+        rig.transactions.on_resigned(0, rig.epoch + 1)  # type: ignore[arg-type]
+        assert type(answer.value) is errors.NotCoordinator
+
+    def test_the_producer_asks_again(self, prepare: Any, refusal: Any) -> None:
+        rig, answer = self._asked(prepare)
+        rig.advance(rig.config.commit_timeout_ms / 1000)
+        assert answer.value.retriable
 
 
 class TestWaiting:

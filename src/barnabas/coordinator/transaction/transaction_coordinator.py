@@ -3,6 +3,9 @@
 A transactional id lives on one partition of __transaction_state, by Java's hash of it, and the partition's leader
 coordinates it. Every method here finds the partition, runs the operation there, and turns errors into those that
 clients of the API understand. A reply comes exactly once, maybe before the method returns.
+
+Where we differ from Kafka: a refusal that ends a producer or its transaction is sent once a record that changes nothing
+is committed, so that a coordinator that others have replaced cannot send it.
 """
 
 from __future__ import annotations  # annotations of nested functions would be evaluated at every call
@@ -32,8 +35,10 @@ from barnabas.coordinator.transaction.transaction_metadata import NO_TIMEOUT, TV
 from barnabas.errors import (
     ConcurrentTransactions,
     InvalidProducerEpoch,
+    InvalidProducerIdMapping,
     InvalidRequest,
     InvalidTransactionTimeout,
+    InvalidTxnState,
     KafkaError,
     ProducerFenced,
     TransactionalIdAuthorizationFailed,
@@ -230,7 +235,7 @@ class TransactionCoordinator:
             return
         self._run(
             transactional_id,
-            lambda shard: CoordinatorResult(response=shard.verify_partitions(transactional_id, producer, partitions)),
+            lambda shard: shard.verify_partitions(transactional_id, producer, partitions),
             reply,
             waits=waits,
         )
@@ -317,4 +322,10 @@ class TransactionCoordinator:
         def deliver(response: Any) -> None:
             reply(for_client(response) if isinstance(response, KafkaError) else response)
 
-        self.runtime.run(self.partition_for(transactional_id), operation, deliver, waits=waits)
+        def run(shard: TransactionCoordinatorShard) -> CoordinatorResult[Any, Any]:
+            try:
+                return operation(shard)
+            except (InvalidProducerIdMapping, InvalidTxnState, ProducerFenced) as refusal:
+                return shard.confirmed(transactional_id, refusal)
+
+        self.runtime.run(self.partition_for(transactional_id), run, deliver, waits=waits)

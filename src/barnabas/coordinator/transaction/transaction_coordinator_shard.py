@@ -160,16 +160,25 @@ class TransactionCoordinatorShard:
 
     def verify_partitions(
         self, transactional_id: str, producer: tuple[int, int], partitions: Sequence[TopicPartition]
-    ) -> Errors:
-        """Returns an error for each partition: None if it is in the transaction, TransactionAbortable otherwise. Raises
-        KafkaError for all."""
+    ) -> CoordinatorResult[TransactionRecord, Errors]:
+        """The response is an error for each partition: None if it is in the transaction, TransactionAbortable
+        otherwise. Raises KafkaError for all."""
         current = self._held_by(transactional_id, producer)
-        return {
+        errors: Errors = {
             partition: None
             if partition in current.partitions
             else TransactionAbortable(f"{partition} is not in the transaction of {transactional_id}")
             for partition in partitions
         }
+        return self.confirmed(transactional_id, errors) if any(errors.values()) else CoordinatorResult(response=errors)
+
+    def confirmed(self, transactional_id: str, refusal: T) -> CoordinatorResult[TransactionRecord, T]:
+        """Returns a refusal that ends the producer or its transaction, to be sent once a record that changes nothing is
+        committed. A coordinator that is cut off and does not know of the next one, where the transaction goes on,
+        cannot commit anything: its producers get an error that they retry."""
+        return CoordinatorResult(
+            [TransactionRecord(transactional_id, self.transactions.get(transactional_id))], refusal
+        )
 
     def _held_by(self, transactional_id: str, producer: tuple[int, int]) -> TransactionMetadata:
         current = self.transactions.get(transactional_id)
