@@ -115,12 +115,17 @@ class Faults:
             machine.host.resume()
 
     def _is_safe_to_lose(self, machine: Machine) -> bool:
-        """Whether each partition has another in-sync replica, by the registry."""
+        """Whether each partition has another in-sync replica, by the registry.
+
+        With ZooKeeper the death of a broker is noticed late, and another one that returns meanwhile leaves the ISR. So
+        one loss has to be noticed before the next: ISRs of two may be all that is left."""
         others = {
             str(node_id)
             for node_id in NODE_IDS
             if node_id != machine.node_id and not self._invariants.has_unnoticed_loss(node_id)
         }
+        if self._cluster.zookeeper is not None and len(others) < len(NODE_IDS) - 1:
+            return False
         return all(others & isr for isr in self._cluster.registry.in_sync_replicas())
 
     # --- faults -----------------------------------------------------------------------------------------------------
