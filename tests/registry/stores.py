@@ -43,14 +43,16 @@ class ZooKeeperPlace(Place):
         self._is_running = is_running
 
     def store(self) -> RegistryStore:
+        from barnabas.registry.zookeeper.session import ZooKeeperAccess
         from barnabas.registry.zookeeper.zookeeper_store import ZooKeeperStore  # needs kazoo
 
-        return ZooKeeperStore(self.connect, is_running=self._is_running)
+        return ZooKeeperStore(ZooKeeperAccess(self.connect), is_running=self._is_running)
 
     def registry(self) -> Registry:
+        from barnabas.registry.zookeeper.session import ZooKeeperAccess
         from barnabas.registry.zookeeper.zookeeper_registry import ZooKeeperRegistry
 
-        return ZooKeeperRegistry(self.connect, is_running=self._is_running)
+        return ZooKeeperRegistry(ZooKeeperAccess(self.connect), is_running=self._is_running)
 
 
 def move(source: Place, target: Place) -> Moved:

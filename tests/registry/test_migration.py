@@ -37,7 +37,7 @@ from zookeeper_server import ZooKeeperServer, another_program
 
 pytest.importorskip("kazoo", reason="the registry over ZooKeeper needs kazoo")
 
-from barnabas.registry.zookeeper.session import ZooKeeperSession
+from barnabas.registry.zookeeper.session import ZooKeeperAccess, ZooKeeperSession
 
 ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
 CLUSTER = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -228,11 +228,11 @@ def test_numbers_of_brokers_are_generated_on(zookeeper: ZooKeeperServer, tmp_pat
     from barnabas.registry.zookeeper.zookeeper_registry import ZooKeeperRegistry
 
     one, file, two = ZooKeeperPlace(zookeeper), FilePlace(tmp_path / "registry.db"), ZooKeeperPlace(zookeeper)
-    with closing(ZooKeeperRegistry(one.connect)) as registry:
+    with closing(ZooKeeperRegistry(ZooKeeperAccess(one.connect))) as registry:
         assert [registry.next_node_id() for _ in range(3)] == [1, 2, 3]
     assert move(one, file).differences == ()
     assert move(file, two).differences == ()
-    with closing(ZooKeeperRegistry(two.connect)) as registry:
+    with closing(ZooKeeperRegistry(ZooKeeperAccess(two.connect))) as registry:
         assert registry.next_node_id() == 4
 
 
@@ -499,7 +499,10 @@ def test_the_secret_stays_one(zookeeper: ZooKeeperServer, tmp_path: Path) -> Non
 
     file, connect = FilePlace(tmp_path / "registry.db"), zookeeper.new_path()
     put(file, CONTENT)
-    with closing(file.store()) as one, closing(ZooKeeperStore(connect, digest="a:b", protects_all=True)) as other:
+    with (
+        closing(file.store()) as one,
+        closing(ZooKeeperStore(ZooKeeperAccess(connect, digest="a:b", protects_all=True))) as other,
+    ):
         assert move_registry(one, other).differences == ()
     with another_program(connect) as program:
         from kazoo.exceptions import NoAuthError

@@ -11,6 +11,7 @@ from kazoo.client import KazooClient
 from barnabas.config.endpoints import Endpoint
 from barnabas.metadata.image import PartitionImage
 from barnabas.registry.registry import BrokerRegistration
+from barnabas.registry.zookeeper.session import ZooKeeperAccess
 from barnabas.registry.zookeeper.zookeeper_registry import ZooKeeperRegistry
 from registry import conformance
 from zookeeper_server import end_session
@@ -52,7 +53,7 @@ class ZooKeeperHarness(conformance.Processes):
         self.opened: list[TrackedRegistry] = []
 
     def open(self) -> TrackedRegistry:
-        registry = TrackedRegistry(self.connect, session_timeout_s=5, is_running=self.is_running)
+        registry = TrackedRegistry(ZooKeeperAccess(self.connect, session_timeout_s=5), is_running=self.is_running)
         self.opened.append(registry)
         return registry
 

@@ -22,6 +22,7 @@ pytest.importorskip("kazoo", reason="the registry over ZooKeeper needs kazoo")
 from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
+from barnabas.registry.zookeeper.session import ZooKeeperAccess
 from barnabas.registry.zookeeper.zookeeper_registry import ZooKeeperRegistry
 from registry.zookeeper.harness import expire
 
@@ -52,7 +53,9 @@ class OutsideModel(RuleBasedStateMachine):
         self.settle()
 
     def start_broker(self, node_id: int) -> None:
-        registry = ZooKeeperRegistry(self.connect, session_timeout_s=5, is_running=lambda process: process != "")
+        registry = ZooKeeperRegistry(
+            ZooKeeperAccess(self.connect, session_timeout_s=5), is_running=lambda process: process != ""
+        )
         config = BrokerConfig.of({"node.id": node_id, "log.dirs": f"/{node_id}"})
         controller = Controller(registry, config, randomness=random.Random(1))
         controller.start(BrokerRegistration(node_id, {UUID(int=node_id): f"/{node_id}"}, (), process=f"{node_id}"))
@@ -202,7 +205,7 @@ class OutsideModel(RuleBasedStateMachine):
     def teardown(self) -> None:
         try:
             self.settle()
-            fresh = ZooKeeperRegistry(self.connect)
+            fresh = ZooKeeperRegistry(ZooKeeperAccess(self.connect))
             assert fresh.load().image.topics == self.active.image.topics
             assert all(
                 each.leader != NO_LEADER for topic in self.active.image.topics.values() for each in topic.partitions

@@ -10,6 +10,7 @@ from zookeeper_server import ZooKeeperServer
 
 pytest.importorskip("kazoo", reason="the registry over ZooKeeper needs kazoo")
 
+from barnabas.registry.zookeeper.session import ZooKeeperAccess
 from barnabas.registry.zookeeper.zookeeper_registry import ZooKeeperRegistry
 
 
@@ -21,7 +22,7 @@ def model(zookeeper: ZooKeeperServer) -> type[RegistryModel]:
             super().__init__()
 
         def open(self) -> Registry:
-            return ZooKeeperRegistry(self.connect)
+            return ZooKeeperRegistry(ZooKeeperAccess(self.connect))
 
     return ZooKeeperModel
 

@@ -34,7 +34,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
-from barnabas.registry.zookeeper.session import Operation
+from barnabas.registry.zookeeper.session import Operation, ZooKeeperAccess
 from barnabas.registry.zookeeper.zookeeper_registry import ZooKeeperRegistry
 from registry.zookeeper.harness import (
     PARTITION,
@@ -324,7 +324,7 @@ def test_another_epoch_ends_the_role(harness: ZooKeeperHarness) -> None:
 def test_brokers_that_start_at_once_found_one_cluster(zookeeper: ZooKeeperServer) -> None:
     connect = zookeeper.new_path()
     with ThreadPoolExecutor(5) as threads:
-        opened = list(threads.map(lambda _: ZooKeeperRegistry(connect), range(5)))
+        opened = list(threads.map(lambda _: ZooKeeperRegistry(ZooKeeperAccess(connect)), range(5)))
     assert len({registry.load().image.cluster_id for registry in opened}) == 1
     assert len({registry.cluster_secret() for registry in opened}) == 1
     assert sorted(registry.next_node_id() for registry in opened) == [1, 2, 3, 4, 5]
@@ -335,9 +335,9 @@ def test_brokers_that_start_at_once_found_one_cluster(zookeeper: ZooKeeperServer
 def test_a_used_broker_founds_no_cluster(zookeeper: ZooKeeperServer) -> None:
     connect = zookeeper.new_path()
     with pytest.raises(UsageError, match="brokers have used /data: name the one of its cluster"):
-        ZooKeeperRegistry(connect, used_directory="/data")
-    ZooKeeperRegistry(connect).close()
-    ZooKeeperRegistry(connect, used_directory="/data").close()
+        ZooKeeperRegistry(ZooKeeperAccess(connect), used_directory="/data")
+    ZooKeeperRegistry(ZooKeeperAccess(connect)).close()
+    ZooKeeperRegistry(ZooKeeperAccess(connect), used_directory="/data").close()
 
 
 def test_the_tree_of_a_cluster_of_kafka_is_left_alone(harness: ZooKeeperHarness, zookeeper: ZooKeeperServer) -> None:
@@ -345,17 +345,17 @@ def test_the_tree_of_a_cluster_of_kafka_is_left_alone(harness: ZooKeeperHarness,
     client = client_of(harness.open())
     client.create(f"/{connect.partition('/')[2]}/brokers/topics/theirs", b"{}", makepath=True)
     with pytest.raises(UsageError, match="of a cluster of Apache Kafka; choose another path"):
-        ZooKeeperRegistry(connect)
+        ZooKeeperRegistry(ZooKeeperAccess(connect))
 
 
 def test_only_brokers_that_authenticate_read_the_secret(zookeeper: ZooKeeperServer) -> None:
     connect = zookeeper.new_path()
-    one = ZooKeeperRegistry(connect, digest="brokers:pass word:x")
-    two = ZooKeeperRegistry(connect, digest="brokers:pass word:x")
+    one = ZooKeeperRegistry(ZooKeeperAccess(connect, digest="brokers:pass word:x"))
+    two = ZooKeeperRegistry(ZooKeeperAccess(connect, digest="brokers:pass word:x"))
     assert one.cluster_secret() == two.cluster_secret()
     for digest in (None, "brokers:another"):
         with pytest.raises(UsageError, match=r"zookeeper\.digest must be the one with which the cluster was founded"):
-            ZooKeeperRegistry(connect, digest=digest)
+            ZooKeeperRegistry(ZooKeeperAccess(connect, digest=digest))
     one.close()
     two.close()
 
@@ -364,7 +364,7 @@ def test_all_may_read_and_only_brokers_may_write(zookeeper: ZooKeeperServer) -> 
     connect = zookeeper.new_path()
     root = f"/{connect.partition('/')[2]}"
     digest = "brokers:secret"
-    one = ZooKeeperRegistry(connect, digest=digest, protects_all=True)
+    one = ZooKeeperRegistry(ZooKeeperAccess(connect, digest=digest, protects_all=True))
     registration = BrokerRegistration(1, {UUID(int=1): "/data"}, (), process="1")
     assert one.register_broker(registration) is not None
     epoch = one.elect_controller()
@@ -391,7 +391,7 @@ def test_all_may_read_and_only_brokers_may_write(zookeeper: ZooKeeperServer) -> 
                 change()
     assert len(found) > 30
     assert f"{root}/brokers/topics/t/partitions/0/state" in found
-    two = ZooKeeperRegistry(connect, digest=digest, protects_all=True)
+    two = ZooKeeperRegistry(ZooKeeperAccess(connect, digest=digest, protects_all=True))
     assert two.load().image.topics["t"].partitions == (PARTITION,)
     two.close()
     one.close()
@@ -401,7 +401,7 @@ def test_all_may_read_and_only_brokers_may_write(zookeeper: ZooKeeperServer) -> 
 
 def test_zookeeper_is_not_there() -> None:
     with pytest.raises(UsageError, match=r"127\.0\.0\.1:1 does not answer within 0\.2 s; start ZooKeeper"):
-        ZooKeeperRegistry("127.0.0.1:1/x", connect_s=0.2)
+        ZooKeeperRegistry(ZooKeeperAccess("127.0.0.1:1/x", connect_max_s=0.2))
 
 
 @pytest.mark.parametrize("path", ["/barnabas/state", "/barnabas/brokers/1", "/brokers/topics/t/partitions/0/state"])
@@ -513,7 +513,7 @@ def test_zookeeper_is_killed_and_comes_back(lonely: ZooKeeperServer, lonely_harn
 
 
 def test_it_closes_without_zookeeper(lonely: ZooKeeperServer, stopwatch: Stopwatch) -> None:
-    registry = ZooKeeperRegistry(lonely.new_path())
+    registry = ZooKeeperRegistry(ZooKeeperAccess(lonely.new_path()))
     lonely.kill()
     registry.close()
     assert stopwatch() < 10

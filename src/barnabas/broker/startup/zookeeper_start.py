@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import UsageError
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import ssl
 
     from barnabas.registry.migration import RegistryStore
+    from barnabas.registry.zookeeper.session import ZooKeeperAccess
     from barnabas.registry.zookeeper.zookeeper_registry import ZooKeeperRegistry
 
 __all__ = ["open_zookeeper", "open_zookeeper_store", "with_node_id"]
@@ -28,13 +29,13 @@ def open_zookeeper_store(config: BrokerConfig) -> "RegistryStore":
     """Opens what is at `zookeeper.connect` as a whole, for its move. Raises UsageError."""
     with _with_kazoo():
         from barnabas.registry.zookeeper.zookeeper_store import ZooKeeperStore
-    return ZooKeeperStore(**_connection(config))
+    return ZooKeeperStore(_access(config))
 
 
 def _open(config: BrokerConfig, used: str | None) -> "ZooKeeperRegistry":
     with _with_kazoo():
         from barnabas.registry.zookeeper.zookeeper_registry import ZooKeeperRegistry
-    return ZooKeeperRegistry(**_connection(config), used_directory=used)
+    return ZooKeeperRegistry(_access(config), used_directory=used)
 
 
 @contextmanager
@@ -48,16 +49,18 @@ def _with_kazoo() -> Iterator[None]:
         raise UsageError("zookeeper.connect: needs kazoo: pip install 'barnabas[zookeeper]'") from None
 
 
-def _connection(config: BrokerConfig) -> dict[str, Any]:
-    """Returns the arguments by which one connects to ZooKeeper."""
-    return {
-        "connect": config.zookeeper_connect,
-        "session_timeout_s": config.zookeeper_session_timeout_ms / 1000,
-        "connect_s": config.zookeeper_connection_max_s,
-        "digest": config.zookeeper_digest,
-        "protects_all": config.zookeeper_set_acl,
-        "tls": _tls_context(config) if config.zookeeper_ssl_client_enable else None,
-    }
+def _access(config: BrokerConfig) -> "ZooKeeperAccess":
+    from barnabas.registry.zookeeper.session import ZooKeeperAccess
+
+    assert config.zookeeper_connect is not None
+    return ZooKeeperAccess(
+        config.zookeeper_connect,
+        config.zookeeper_session_timeout_ms / 1000,
+        config.zookeeper_connection_max_s,
+        config.zookeeper_digest,
+        config.zookeeper_set_acl,
+        _tls_context(config) if config.zookeeper_ssl_client_enable else None,
+    )
 
 
 def _tls_context(config: BrokerConfig) -> "ssl.SSLContext":

@@ -31,7 +31,18 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 from barnabas.errors import UsageError
 from barnabas.registry.registry import RegistryUnavailable, RegistryUnreachable
 
-__all__ = ["Check", "Conflict", "Create", "Delete", "Node", "Operation", "Set", "ZooKeeperSession", "parse_connect"]
+__all__ = [
+    "Check",
+    "Conflict",
+    "Create",
+    "Delete",
+    "Node",
+    "Operation",
+    "Set",
+    "ZooKeeperAccess",
+    "ZooKeeperSession",
+    "parse_connect",
+]
 
 T = TypeVar("T")
 
@@ -49,6 +60,21 @@ _AT_A_TIME: Final = 500
 _log = logging.getLogger("barnabas.registry")
 _kazoo_log = logging.getLogger("barnabas.registry.kazoo")
 _kazoo_log.setLevel(logging.ERROR)  # what it tells of connections is said here in one line
+
+
+class ZooKeeperAccess(NamedTuple):
+    """Where ZooKeeper is, and how a session with it begins."""
+
+    connect: str
+    """`host:2181,host:2181/path`: everything is below that path."""
+    session_timeout_s: float = 18.0
+    connect_max_s: float = 18.0
+    """How long to wait for a connection."""
+    digest: str | None = None
+    """`user:password`."""
+    protects_all: bool = False
+    """Whether only who knows the digest can write nodes that are made here."""
+    tls: ssl.SSLContext | None = None
 
 
 class Node(NamedTuple):
@@ -140,37 +166,27 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
 class ZooKeeperSession:
     """Paths are relative to that of `connect`."""
 
-    def __init__(
-        self,
-        connect: str,
-        *,
-        timeout_s: float,
-        connect_s: float,
-        on_event: Callable[[str], None],
-        digest: str | None = None,
-        protects_all: bool = False,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
+    def __init__(self, access: ZooKeeperAccess, on_event: Callable[[str], None]) -> None:
         """Connects. `on_event` is called from a thread of kazoo with the path of a watched node that may have changed,
-        or with "" when the connection is back: then all watches have to be set again. `digest` is `user:password`;
-        with `protects_all` only who knows it can write nodes that are made here. Raises UsageError if ZooKeeper is not
-        reached within `connect_s`, RegistryUnreachable if the connection is lost again."""
-        hosts, self._root = parse_connect(connect)
-        self._connect = connect
+        or with "" when the connection is back: then all watches have to be set again. Raises UsageError if ZooKeeper is
+        not reached in time, RegistryUnreachable if the connection is lost again."""
+        hosts, self._root = parse_connect(access.connect)
+        digest, tls = access.digest, access.tls
+        self._connect = access.connect
         self._on_event = on_event
         self._connected = threading.Event()
         self._is_closed = False
         self._was_lost = False
         self._hidden: set[str] = set()
         """The nodes that this broker may not read, as the log has said."""
-        self._acl = [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE] if protects_all else OPEN_ACL_UNSAFE
+        self._acl = [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE] if access.protects_all else OPEN_ACL_UNSAFE
         self._secret_acl = CREATOR_ALL_ACL if digest is not None else OPEN_ACL_UNSAFE
-        handler = _Handler(timeout_s / _SERVERS, tls)
+        handler = _Handler(access.session_timeout_s / _SERVERS, tls)
         self._client = KazooClient(
             # kazoo waits for the answer of one server as long as for a session, divided by the number of servers. A
             # server that is just being started may accept the connection and never answer.
             ",".join([hosts] * math.ceil(_SERVERS / (hosts.count(",") + 1))),
-            timeout=timeout_s,
+            timeout=access.session_timeout_s,
             handler=handler,
             auth_data=[("digest", digest)] if digest is not None else None,
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0),
@@ -179,14 +195,14 @@ class ZooKeeperSession:
         self._client.add_listener(self._state_changed)
         self._client.start_async()
         try:
-            if not self._connected.wait(connect_s):
+            if not self._connected.wait(access.connect_max_s):
                 if handler.tls_failure is not None:
                     reason = f"{handler.tls_failure}; see zookeeper.ssl.*"
                     raise UsageError(f"zookeeper.connect: there is no TLS with {hosts}: {reason}")
                 refused = ", or a zookeeper.ssl.keystore.location that it trusts" if tls is not None else ""
                 raise UsageError(
-                    f"zookeeper.connect: {hosts} does not answer within {connect_s:g} s; start ZooKeeper, or name the "
-                    f"addresses at which it listens{refused}"
+                    f"zookeeper.connect: {hosts} does not answer within {access.connect_max_s:g} s; start ZooKeeper, "
+                    f"or name the addresses at which it listens{refused}"
                 )
             if self._root:
                 self._make_root()

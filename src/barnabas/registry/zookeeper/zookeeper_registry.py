@@ -10,7 +10,6 @@ not reach each other, the broker makes it again with its next call, and stays th
 
 import logging
 import os
-import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -46,7 +45,16 @@ from barnabas.registry.zookeeper.image_nodes import (
     read_leader_changes,
 )
 from barnabas.registry.zookeeper.request_nodes import RequestNodes
-from barnabas.registry.zookeeper.session import Check, Conflict, Create, Delete, Operation, Set, ZooKeeperSession
+from barnabas.registry.zookeeper.session import (
+    Check,
+    Conflict,
+    Create,
+    Delete,
+    Operation,
+    Set,
+    ZooKeeperAccess,
+    ZooKeeperSession,
+)
 from barnabas.registry.zookeeper.topic_nodes import TopicOperations, batches, removal, topic_operations, uncertain_paths
 from barnabas.registry.zookeeper.znodes import State, Touched
 from barnabas.types import BrokerId
@@ -75,29 +83,23 @@ class _Plan(NamedTuple):
 
 
 class ZooKeeperRegistry(Registry):
-    """Each broker process makes its own object, with the same `connect`: `host:2181,host:2181/path`."""
+    """Each broker process makes its own object, with the same `access`."""
 
     max_changes_per_write = 500
     max_leader_changes = MAX_LEADER_CHANGES
 
     def __init__(
         self,
-        connect: str,
+        access: ZooKeeperAccess,
         *,
-        session_timeout_s: float = 18.0,
-        connect_s: float = 18.0,
-        digest: str | None = None,
-        protects_all: bool = False,
-        tls: ssl.SSLContext | None = None,
         used_directory: str | None = None,
         is_running: Callable[[str], bool] = is_running,
     ) -> None:
-        """Connects, and founds the cluster if there is none. `digest` is `user:password`; with `protects_all` only who
-        knows it can write. `used_directory` is a data directory that belongs to a cluster already. `is_running` says
-        whether the process of a registration may be alive. Raises UsageError if ZooKeeper is not reached, or what is
-        below that path is not the registry of this broker's cluster; RegistryUnreachable if the connection is lost
-        again."""
-        self._connect = connect
+        """Connects, and founds the cluster if there is none. `used_directory` is a data directory that belongs to a
+        cluster already. `is_running` says whether the process of a registration may be alive. Raises UsageError if
+        ZooKeeper is not reached, or what is below that path is not the registry of this broker's cluster;
+        RegistryUnreachable if the connection is lost again."""
+        self._connect = access.connect
         self._is_running = is_running
         self._watchers: list[Callable[[], None]] = []
         self._registered: BrokerImage | None = None
@@ -105,15 +107,7 @@ class ZooKeeperRegistry(Registry):
         self._seen = -1
         """The version that the last `check` found."""
         self._history: deque[tuple[int, Touched]] = deque(maxlen=_HISTORY_KEPT)
-        self._session = ZooKeeperSession(
-            connect,
-            timeout_s=session_timeout_s,
-            connect_s=connect_s,
-            on_event=self._changed,
-            digest=digest,
-            protects_all=protects_all,
-            tls=tls,
-        )
+        self._session = ZooKeeperSession(access, self._changed)
         self._requests = RequestNodes(self._session)
         try:
             self._prepare(used_directory)
@@ -129,7 +123,7 @@ class ZooKeeperRegistry(Registry):
             self._session.close()
             if not isinstance(error, RegistryUnavailable) or isinstance(error, RegistryUnreachable):
                 raise
-            raise UsageError(f"zookeeper.connect: {connect} cannot be used as the registry: {error}") from None
+            raise UsageError(f"zookeeper.connect: {access.connect} cannot be used as the registry: {error}") from None
 
     def _prepare(self, used_directory: str | None) -> None:
         """Founds the cluster, unless somebody has."""

@@ -1,6 +1,5 @@
 """The znodes of a registry as a whole, for its move to another store or from there."""
 
-import ssl
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 from uuid import UUID
@@ -19,7 +18,17 @@ from barnabas.registry.zookeeper.image_nodes import (
     read_leader_changes,
 )
 from barnabas.registry.zookeeper.request_nodes import RequestNodes
-from barnabas.registry.zookeeper.session import Check, Conflict, Create, Delete, Node, Operation, Set, ZooKeeperSession
+from barnabas.registry.zookeeper.session import (
+    Check,
+    Conflict,
+    Create,
+    Delete,
+    Node,
+    Operation,
+    Set,
+    ZooKeeperAccess,
+    ZooKeeperSession,
+)
 from barnabas.registry.zookeeper.topic_nodes import batches, topic_operations
 from barnabas.registry.zookeeper.znodes import State, Touched
 from barnabas.types import BrokerId
@@ -43,29 +52,11 @@ class ZooKeeperStore(RegistryStore):
 
     max_leader_changes = MAX_LEADER_CHANGES
 
-    def __init__(
-        self,
-        connect: str,
-        *,
-        session_timeout_s: float = 18.0,
-        connect_s: float = 18.0,
-        digest: str | None = None,
-        protects_all: bool = False,
-        tls: ssl.SSLContext | None = None,
-        is_running: Callable[[str], bool] = is_running,
-    ) -> None:
-        """Connects, as a `ZooKeeperRegistry` with the same arguments does. Raises UsageError."""
-        self.name = connect
+    def __init__(self, access: ZooKeeperAccess, *, is_running: Callable[[str], bool] = is_running) -> None:
+        """Connects. Raises UsageError, RegistryUnreachable."""
+        self.name = access.connect
         self._is_running = is_running
-        self._session = ZooKeeperSession(
-            connect,
-            timeout_s=session_timeout_s,
-            connect_s=connect_s,
-            on_event=lambda _: None,
-            digest=digest,
-            protects_all=protects_all,
-            tls=tls,
-        )
+        self._session = ZooKeeperSession(access, lambda _: None)
         self._state: State | None = None
         self._node_version = -1
         """The version of the node of the state, as it was read or written last."""
