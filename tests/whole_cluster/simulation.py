@@ -92,8 +92,8 @@ class _Simulation:
         cluster.wait("all transactions have ended", self.invariants.all_ended)
         cluster.wait("all replicas are in sync again", self.invariants.all_in_sync)
         self.invariants.check_copies(NODE_IDS)
-        self.invariants.check_ended()
         self.invariants.check_producer_ids()
+        cluster.wait("no request waits once the connections of clients have ended", self.invariants.none_waits, 10.0)
         data = {
             partition: b"".join(
                 batch.data for _, batch in sorted(self.invariants.committed[TopicPartition(ORDERS, partition)].items())
