@@ -7,10 +7,12 @@ import pytest
 
 from barnabas.broker import server
 from barnabas.config.broker import BrokerConfig
+from barnabas.controller.controller import Controller
 from barnabas.errors import KafkaStorageError
 from barnabas.log.log_manager import LogManager
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.registry.registry import BrokerRegistration, RegistryUnreachable
 from barnabas.testing import Broker
 from broker.sent_requests import append
 from broker.wire import Wire, on_loop, server_of
@@ -136,3 +138,33 @@ def test_a_start_ends_where_it_is_told_to_stop(tmp_path: Path) -> None:
     loop.close()
     with Broker(data_dir=tmp_path) as broker:
         assert broker.end_offsets("t") == [0, 0, 0]
+
+
+def test_what_a_power_loss_took_is_told_by_the_first_start_that_registers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start that loses its registry has recovered the logs, and nobody knows what they lack."""
+    loop = asyncio.new_event_loop()
+    config = BrokerConfig.of({"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"})
+    first = server.Broker(config, loop, boot="before")
+    first.start()
+    first.abandon()
+    said: list[bool] = []
+    begin = Controller.start
+
+    def lost_at_first(self: Controller, registration: BrokerRegistration) -> None:
+        said.append(registration.unclean)
+        if len(said) < 3:
+            raise RegistryUnreachable("the connection is lost")
+        begin(self, registration)
+
+    monkeypatch.setattr(Controller, "start", lost_at_first)
+    for _ in range(2):
+        with pytest.raises(RegistryUnreachable):
+            server.Broker(config, loop, boot="after").start()
+    for _ in range(2):
+        broker = server.Broker(config, loop, boot="after")
+        broker.start()
+        broker.abandon()
+    assert said == [True, True, True, False]
+    loop.close()

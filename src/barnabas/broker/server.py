@@ -384,8 +384,9 @@ class Broker:
                 cluster_id=image.cluster_id or None,
                 belongs=belongs,
                 progress=self._report_recovery,
+                tells_losses=True,
             )
-            undo.callback(self.log_manager.shutdown)
+            undo.callback(self.log_manager.abandon)  # not as after a stop: others may not know yet what is lost
         except KafkaStorageError as error:
             raise UsageError(f"{error.message}; make room or mend the disk, then start again") from None
 
@@ -414,6 +415,7 @@ class Broker:
             )
         )
         undo.callback(controller.stop)
+        self.log_manager.losses_are_known()
         self._image = controller.image
         empty = [tp for tp, partition in self._without_logs() if partition.leader == self.node_id]
         if empty:

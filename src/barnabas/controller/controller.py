@@ -323,7 +323,7 @@ class Controller:
         """Elects this broker, as the controller at its start, for these partitions of its own in a new leader epoch,
         because their logs are lost. A client that knows records of the epoch before notices that they are gone.
 
-        Raises UsageError where the registry cannot be used.
+        Raises UsageError where the registry cannot be used, RegistryUnreachable if another start may succeed.
         """
         wanted = list(partitions)
         cause = Cause(time.monotonic(), f"the log of broker {self._config.node_id} was lost")
@@ -332,6 +332,8 @@ class Controller:
                 changes = replication_control.renewed_leaders(self._image, self._config.node_id, wanted)
                 if not changes or self._controller_epoch is None or self._persist(changes, cause):
                     return
+        except RegistryUnreachable:
+            raise
         except RegistryUnavailable as error:
             raise UsageError(str(error)) from None
 

@@ -148,11 +148,13 @@ class LogManager:
         cluster_id: str | None = None,
         belongs: Belongs | None = None,
         progress: ProgressCallback | None = None,
+        tells_losses: bool = False,
     ) -> None:
         """Locks the directories, opens all logs and recovers them after a crash. Raises UsageError.
 
         `config_for` gives a topic's settings by its name. Logs that `belongs` says no to are put aside, not opened.
-        Without a `cluster_id` the one of an existing directory holds, or a new one is made.
+        Without a `cluster_id` the one of an existing directory holds, or a new one is made. With `tells_losses`,
+        `losses_are_known` is called before the first record is written.
         """
         self.claim_directories()
         try:
@@ -163,7 +165,8 @@ class LogManager:
             # entries of deleted or truncated logs would make later records there look clean
             self.checkpoint_cleaned_offsets()
             for directory in self.directories:
-                directory.mark_running(self._boot_id)
+                if not (tells_losses and directory.may_have_lost_records):
+                    directory.mark_running(self._boot_id)
         except OSError as error:
             self.abandon()
             way_out = WAYS_OUT.get(error.errno or 0, "mend it, or choose another with --data-dir")
@@ -173,6 +176,12 @@ class LogManager:
         except BaseException:
             self.abandon()
             raise
+
+    def losses_are_known(self) -> None:
+        """Records that others know which records may have been lost: until then the next start says so again."""
+        for directory in self.directories:
+            if directory.may_have_lost_records:
+                directory.mark_running(self._boot_id)
 
     def abandon(self) -> None:
         """Closes all files and releases the directories without writing anything."""

@@ -130,6 +130,22 @@ def test_a_start_without_zookeeper_ends(zookeeper: ZooKeeperServer, tmp_path: Pa
     assert "start again when it is there" in done.stderr
 
 
+def test_a_start_that_begins_anew_can_be_ended(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    root = zookeeper.new_path().partition("/")[2]
+    with losing_connections(zookeeper.address, [2] * 10_000) as address:
+        command = [sys.executable, "-m", "barnabas", "serve", "--zookeeper", f"{address}/{root}", "--node-id", "1"]
+        command += ["--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        try:
+            assert process.stderr is not None
+            assert any("the start begins anew" in line for line in process.stderr)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) in (0, 128 + signal.SIGTERM)
+        finally:
+            process.kill()
+            process.communicate()
+
+
 def test_a_node_id_of_an_unused_broker_is_as_given(serve: Serve, tmp_path: Path) -> None:
     assert ready(serve(tmp_path, "--node-id", "7"))[0] == 7
 

@@ -60,6 +60,24 @@ def test_records_may_be_lost_when_the_machine_goes_down(rig, boot: str, end: str
     assert start(rig.manager(boot_id=boot)).may_have_lost_records is lost
 
 
+@pytest.mark.parametrize("end", ["killed", "failed"])
+def test_a_start_that_told_nobody_of_lost_records_leaves_that_to_the_next(rig, end: str) -> None:
+    first = start(rig.manager())
+    first.create(A0, None, CONFIG)
+    die(first)
+    for _ in range(2):
+        manager = start(rig.manager(boot_id="boot-2"), tells_losses=True)
+        assert manager.may_have_lost_records
+        if end == "killed":
+            die(manager)
+        else:
+            manager.abandon()
+    manager = start(rig.manager(boot_id="boot-2"), tells_losses=True)
+    manager.losses_are_known()
+    die(manager)
+    assert not start(rig.manager(boot_id="boot-2"), tells_losses=True).may_have_lost_records
+
+
 def test_an_unknown_boot_is_not_trusted(rig) -> None:
     manager = start(rig.manager(boot_id=""))
     die(manager)

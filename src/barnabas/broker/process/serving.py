@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from types import FrameType
+from typing import Final
 from uuid import UUID
 
 from barnabas.broker.process.resource_limits import keep_freed_memory, raise_open_files_limit, settle_collector
@@ -21,6 +22,9 @@ from barnabas.records.compiled.installation import HOW_TO_COMPILE, describe_inst
 from barnabas.registry.registry import RegistryUnreachable
 
 __all__ = ["run", "tell_service_manager", "write_ready_file"]
+
+AGAIN_S: Final = 0.1
+"""The pause before a start begins anew."""
 
 _log = logging.getLogger("barnabas.broker")
 
@@ -37,22 +41,42 @@ def run(
     began = time.perf_counter()
     keep_freed_memory()
     raise_open_files_limit()
+    until: float | None = None
     with asyncio.Runner() as runner:
         while True:
-            try:
-                if config.zookeeper_connect is not None:
-                    from barnabas.broker.startup.zookeeper_start import with_node_id
-
-                    config = with_node_id(config)
-                broker = Broker(config, runner.get_loop(), lost_directories=lost_directories)
-                return runner.run(_serve(broker, ready_file, began, ready_as_json))
-            except RegistryUnreachable as error:
-                if time.perf_counter() >= began + config.zookeeper_connection_max_s:
-                    raise UsageError(f"zookeeper.connect: {error}; start again when it is there") from None
-                _log.warning("%s; the start begins anew", error)
+            outcome = _attempt(runner, config, ready_file, began, ready_as_json, lost_directories)
+            if isinstance(outcome, int):
+                return outcome
+            until = until or time.perf_counter() + config.zookeeper_connection_max_s
+            if time.perf_counter() >= until:
+                raise UsageError(f"zookeeper.connect: {outcome}; start again when it is there")
+            _log.warning("%s; the start begins anew", outcome)
+            time.sleep(AGAIN_S)
 
 
-async def _serve(broker: Broker, ready_file: Path | None, began: float, ready_as_json: bool) -> int:
+def _attempt(
+    runner: asyncio.Runner,
+    config: BrokerConfig,
+    ready_file: Path | None,
+    began: float,
+    ready_as_json: bool,
+    lost_directories: Collection[UUID],
+) -> int | RegistryUnreachable:
+    if config.zookeeper_connect is not None:
+        from barnabas.broker.startup.zookeeper_start import with_node_id
+
+        try:
+            config = with_node_id(config)
+        except RegistryUnreachable as error:
+            return error
+    broker = Broker(config, runner.get_loop(), lost_directories=lost_directories)
+    return runner.run(_serve(broker, ready_file, began, ready_as_json))
+
+
+async def _serve(
+    broker: Broker, ready_file: Path | None, began: float, ready_as_json: bool
+) -> int | RegistryUnreachable:
+    """Returns the exit code, or why another start may succeed."""
     loop = broker.loop
     stop = asyncio.Event()
 
@@ -66,6 +90,8 @@ async def _serve(broker: Broker, ready_file: Path | None, began: float, ready_as
         except StartInterrupted as error:
             broker.log.info("%s", error)
             return 0
+        except RegistryUnreachable as error:
+            return 0 if broker.interrupted else error
         try:
             settle_collector()
             stopping = asyncio.ensure_future(stop.wait())

@@ -21,12 +21,12 @@ __all__ = ["open_zookeeper", "open_zookeeper_store", "with_node_id"]
 
 def open_zookeeper(config: BrokerConfig, directories: Sequence[DataDirectory]) -> "ZooKeeperRegistry":
     """Opens the registry at `zookeeper.connect`, and founds a cluster there if there is none and this broker has never
-    been used. Raises UsageError."""
+    been used. Raises UsageError, RegistryUnreachable."""
     return _open(config, next((directory.path for directory in directories if directory.used), None))
 
 
 def open_zookeeper_store(config: BrokerConfig) -> "RegistryStore":
-    """Opens what is at `zookeeper.connect` as a whole, for its move. Raises UsageError."""
+    """Opens what is at `zookeeper.connect` as a whole, for its move. Raises UsageError, RegistryUnreachable."""
     with _with_kazoo():
         from barnabas.registry.zookeeper.zookeeper_store import ZooKeeperStore
     return ZooKeeperStore(_access(config))
@@ -82,7 +82,8 @@ def _tls_context(config: BrokerConfig) -> "ssl.SSLContext":
 
 def with_node_id(config: BrokerConfig) -> BrokerConfig:
     """Returns the settings with the node id that the data directories have recorded, or one from ZooKeeper that no
-    broker has had, where none is set and the brokers of the cluster share ZooKeeper. Raises UsageError."""
+    broker has had, where none is set and the brokers of the cluster share ZooKeeper. Raises UsageError,
+    RegistryUnreachable."""
     if config.zookeeper_connect is None or "node.id" in config.static or not config.broker_id_generation_enable:
         return config
     recorded = {node_id_of(read_properties(f"{directory}/{META_PROPERTIES}")) for directory in config.data_dirs}

@@ -4,8 +4,8 @@ A transactional id lives on one partition of __transaction_state, by Java's hash
 coordinates it. Every method here finds the partition, runs the operation there, and turns errors into those that
 clients of the API understand. A reply comes exactly once, maybe before the method returns.
 
-Where we differ from Kafka: a refusal that ends a producer or its transaction is sent once a record that changes nothing
-is committed, so that a coordinator that others have replaced cannot send it.
+Where we differ from Kafka: what ends a producer or its transaction, and changes nothing, is said once a record is
+committed, so that a coordinator that others have replaced cannot say it. Below min.insync.replicas producers retry.
 """
 
 from __future__ import annotations  # annotations of nested functions would be evaluated at every call
@@ -326,6 +326,8 @@ class TransactionCoordinator:
             try:
                 return operation(shard)
             except (InvalidProducerIdMapping, InvalidTxnState, ProducerFenced) as refusal:
+                if len(transactional_id.encode()) > ID_BYTES_MAX:
+                    raise  # nobody can have it, and no record could tell
                 return shard.confirmed(transactional_id, refusal)
 
         self.runtime.run(self.partition_for(transactional_id), run, deliver, waits=waits)

@@ -172,13 +172,12 @@ class TransactionCoordinatorShard:
         }
         return self.confirmed(transactional_id, errors) if any(errors.values()) else CoordinatorResult(response=errors)
 
-    def confirmed(self, transactional_id: str, refusal: T) -> CoordinatorResult[TransactionRecord, T]:
-        """Returns a refusal that ends the producer or its transaction, to be sent once a record that changes nothing is
-        committed. A coordinator that is cut off and does not know of the next one, where the transaction goes on,
+    def confirmed(self, transactional_id: str, response: T) -> CoordinatorResult[TransactionRecord, T]:
+        """Returns a response that ends the producer or its transaction, to be sent once a record that changes nothing
+        is committed. A coordinator that is cut off and does not know of the next one, where the transaction goes on,
         cannot commit anything: its producers get an error that they retry."""
-        return CoordinatorResult(
-            [TransactionRecord(transactional_id, self.transactions.get(transactional_id))], refusal
-        )
+        record = TransactionRecord(transactional_id, self.transactions.get(transactional_id))
+        return CoordinatorResult([record], response)
 
     def _held_by(self, transactional_id: str, producer: tuple[int, int]) -> TransactionMetadata:
         current = self.transactions.get(transactional_id)
@@ -206,7 +205,7 @@ class TransactionCoordinatorShard:
             raise InvalidProducerIdMapping(f"no producer was initialised as {request.transactional_id}")
         after = end_txn.ended(current, request, self._now_ms(), self._new_producer_id)
         if after is None:
-            return CoordinatorResult(response=end_txn.answered(current))
+            return self.confirmed(request.transactional_id, end_txn.answered(current))
         return self._write(request.transactional_id, after, end_txn.answered(after))
 
     def complete(

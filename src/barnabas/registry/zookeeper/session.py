@@ -15,13 +15,17 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import (
     BadVersionError,
+    ConnectionClosedError,
+    ConnectionLoss,
     KazooException,
     NoAuthError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
+    OperationTimeoutError,
     RolledBackError,
     RuntimeInconsistency,
+    SessionExpiredError,
 )
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import EventType, WatchedEvent
@@ -54,6 +58,8 @@ _SERVERS: Final = 6
 """The number of servers that are tried, or of trials, in the time of a session."""
 _CLOSE_MAX_S: Final = 2.0
 _HIDDEN_MAX: Final = 100
+_LOST: Final = (ConnectionClosedError, ConnectionLoss, OperationTimeoutError, SessionExpiredError)
+"""What kazoo raises when an answer does not come."""
 _AT_A_TIME: Final = 500
 """The number of reads that are sent before their answers are read. kazoo stops reading while it sends."""
 
@@ -211,13 +217,15 @@ class ZooKeeperSession:
             raise
 
     def _make_root(self) -> None:
-        with self._answers():
-            try:
+        try:
+            with self._answers():
                 self._client.ensure_path(self._root, self._acl)
-            except (NoAuthError, NoNodeError) as error:
-                raise UsageError(
-                    f"zookeeper.connect: {self._root} cannot be made: {error!r}; make it, or choose another path"
-                ) from None
+        except RegistryUnreachable:
+            raise
+        except RegistryUnavailable as error:
+            raise UsageError(
+                f"zookeeper.connect: {self._root} cannot be made: {error.__cause__!r}; make it, or choose another path"
+            ) from None
 
     @property
     def id(self) -> int:
@@ -386,9 +394,11 @@ class ZooKeeperSession:
                 f"ZooKeeper at {self._connect} keeps a node from this broker: zookeeper.digest must be the one with "
                 "which the cluster was founded"
             ) from error
-        except (KazooException, self._client.handler.timeout_exception) as error:
+        except (*_LOST, self._client.handler.timeout_exception) as error:
             text = str(error) or type(error).__name__
             raise RegistryUnreachable(f"ZooKeeper at {self._connect} did not answer: {text}") from error
+        except KazooException as error:
+            raise RegistryUnavailable(f"ZooKeeper at {self._connect} refuses: {error!r}") from error
 
     def close(self) -> None:
         """Ends the session: its ephemeral nodes are gone."""
