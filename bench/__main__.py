@@ -166,7 +166,7 @@ def _add_zookeeper(commands: argparse._SubParsersAction[argparse.ArgumentParser]
         help="comma-separated: as in cluster, zookeeper, and machines for brokers that see nothing of each other's "
         "processes (default: %(default)s)",
     )
-    three.add_argument("--rounds", type=int, default=3, help="each from empty directories (default: %(default)s)")
+    three.add_argument("--rounds", type=int, help="rounds, each from empty directories (default: 3, quick: 1)")
     three.add_argument("--quick", action="store_true", help="shows that everything runs")
     three.add_argument("--largest-partitions", type=int, default=10_000, help="of growth (default: %(default)s)")
     _add_output(three, "zookeeper")

@@ -7,6 +7,7 @@ and franz-go's own suite by the Go module proxy. Nothing is installed into the s
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -28,6 +29,8 @@ LIBRDKAFKA_VERSION = "2.0.2"
 LIBRDKAFKA_PACKAGE = f"librdkafka={LIBRDKAFKA_VERSION}-1"
 FRANZ_GO_VERSION = "v1.22.2"
 KFAKE_VERSION = "v0.0.0-20260918054303-01f206a7e32c"
+
+ZOOKEEPER_JARS = ("zookeeper-*.jar", "netty-*.jar", "slf4j-api-*.jar", "metrics-core-*.jar", "snappy-java-*.jar")
 
 DEBIAN_PACKAGE_OF_TOOL = {
     "apt-get": "apt",
@@ -204,6 +207,15 @@ def kafka_script() -> Path:
 def kafka_node_script() -> Path:
     """``kafka-node.sh ID DATADIR PORTS CONTROLLERPORTS [NAME=VALUE ...]``: one node of a cluster in the foreground."""
     return _kafka_program("kafka-node.sh", KAFKA_NODE_SCRIPT)
+
+
+def zookeeper_jars() -> list[Path]:
+    """What ZooKeeper needs, from the jars that come with pyspark; nothing if that is not installed."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        return []
+    jars = Path(spec.origin).parent / "jars"
+    return sorted(jar for pattern in ZOOKEEPER_JARS for jar in jars.glob(pattern))
 
 
 def _kafka_program(name: str, text: str) -> Path:

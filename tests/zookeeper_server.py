@@ -1,6 +1,5 @@
 """A real ZooKeeper for tests, from the jars that come with pyspark: one server, or an ensemble of three."""
 
-import importlib.util
 import os
 import shutil
 import signal
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 import pytest
 
 from bench.attached import attached
+from bench.peers import zookeeper_jars
 
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 20
@@ -24,7 +24,6 @@ TICK_MS = 500
 VOTE_OFTEN = ("-Dzookeeper.fastleader.maxNotificationInterval=400",)
 """Members that start one after the other would wait for up to a minute before they ask each other again."""
 T = TypeVar("T")
-JARS = ("zookeeper-*.jar", "netty-*.jar", "slf4j-api-*.jar", "metrics-core-*.jar", "snappy-java-*.jar")
 _FIRST_PORT = 23400 + 50 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _PORTS = cycle(range(_FIRST_PORT, _FIRST_PORT + 50))
 
@@ -49,14 +48,6 @@ def _java() -> str | None:
 
         return str(JAVA)
     return None
-
-
-def _jars() -> list[Path]:
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        return []
-    directory = Path(spec.origin).parent / "jars"
-    return sorted(path for pattern in JARS for path in directory.glob(pattern))
 
 
 def _free_port() -> int:
@@ -94,7 +85,7 @@ class ZooKeeperServer:
         has the certificate and key of server and clients for a second port, which speaks TLS. `command` begins the
         command that starts the server, such as one that runs it on another machine, where it listens at `host` and
         `port`."""
-        java, jars = _java(), _jars()
+        java, jars = _java(), zookeeper_jars()
         if java is None or not any(jar.name.startswith("zookeeper-") for jar in jars):
             pytest.skip(f"ZooKeeper needs {'java' if java is None else 'the jars that come with pyspark'}")
         pytest.importorskip("kazoo", reason="the registry over ZooKeeper needs kazoo")

@@ -102,7 +102,7 @@ def markdown(document: Mapping[str, Any]) -> str:
                 cells = [row, figure, *(_cell(row, figure, values.get(name, [])) for name in names)]
                 cells += _comparison(row, figure, values, names[-1]) if compared else []
                 lines.append("| " + " | ".join(cells) + " |")
-        lines += ["", caption(document)]
+        lines += ["", _caption(document)]
     lines += [f"- not run: {reason}" for reason in document["skipped"]]
     lines += [f"- failed: {failure}" for failure in document["failures"]]
     if document["growth"]:
@@ -160,7 +160,7 @@ def growth_table(grown: Mapping[str, Figures], name: str) -> list[str]:
     return lines
 
 
-def caption(document: Mapping[str, Any]) -> str:
+def _caption(document: Mapping[str, Any]) -> str:
     others = document["others_percent"] or [0.0]
     return (
         f"{'quick run, figures are no results; ' if document['quick'] else ''}medians (least to most) of "

@@ -68,10 +68,8 @@ class Cluster:
 
     def pid_of(self, node: int) -> int:
         """Returns the process of one broker: the one that listens on its port."""
-        if not self.restarts_itself:
-            return self._processes[node].pid
-        supervisor = self._processes[0].pid
-        found = listeners(process_tree(supervisor)[1:], self.ports[node])
+        started = self._processes[0 if self.restarts_itself else node].pid
+        found = listeners(process_tree(started), self.ports[node])
         if len(found) != 1:
             raise BrokerFailed(f"{self.name}: {len(found)} processes listen on port {self.ports[node]}, not one")
         return found[0]

@@ -18,12 +18,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-import pyspark
-
 from bench import loads, peers, report
-from bench.brokers import HOST, BrokerFailed, BrokerProcess, process_tree
+from bench.brokers import HOST, BrokerFailed, BrokerProcess
 from bench.cluster import beside_kafka, failover, more_partitions
-from bench.cluster.nodes import NODES, Cluster, free_ports, listeners, make_cluster
+from bench.cluster.nodes import NODES, Cluster, free_ports, make_cluster
 from bench.cluster.rows import QUICK, ClusterSuite, Scale
 from bench.loads import Figures
 from bench.suite import format_number
@@ -36,7 +34,6 @@ TITLES = {
     ONE_MACHINE: "one machine, ZooKeeper",
     MACHINES: "several machines, ZooKeeper",
 }
-JARS = ("zookeeper-*.jar", "netty-*.jar", "slf4j-api-*.jar", "metrics-core-*.jar", "snappy-java-*.jar")
 TICK_MS = 2000
 SETTINGS = (
     *("default.replication.factor=3", "min.insync.replicas=2", "offsets.topic.replication.factor=3"),
@@ -52,8 +49,9 @@ class ClusterWithZooKeeper(Cluster):
         peers.need("java", *(["unshare"] if name == MACHINES else []))
         directory = root / name
         *ports, zookeeper = free_ports(NODES + 1)
-        jars = Path(pyspark.__file__).parent / "jars"
-        paths = ":".join(str(jar) for pattern in JARS for jar in sorted(jars.glob(pattern)))
+        paths = ":".join(map(str, peers.zookeeper_jars()))
+        if not paths:
+            raise peers.PeerUnavailable(f"{name}: ZooKeeper's jars come with pyspark: pip install pyspark")
         server = f"java -Xmx256m -cp {paths} org.apache.zookeeper.server.ZooKeeperServerMain {zookeeper} data {TICK_MS}"
         self._zookeeper = BrokerProcess(name, server, zookeeper, directory / "zookeeper")
         prefix = "unshare --pid --fork --kill-child --mount-proc " if name == MACHINES else ""
@@ -74,10 +72,6 @@ class ClusterWithZooKeeper(Cluster):
         super().stop()
         self._zookeeper.stop()
 
-    def pid_of(self, node: int) -> int:
-        (found,) = listeners(process_tree(self._processes[node].pid), self.ports[node])
-        return found
-
 
 def make(spec: str, root: Path) -> Cluster:
     """A cluster from ``zookeeper``, ``machines`` or what `make_cluster` knows. Raises ``PeerUnavailable``."""
@@ -89,7 +83,9 @@ def make(spec: str, root: Path) -> Cluster:
 
 
 def main(options: argparse.Namespace) -> int:
-    scale = dataclasses.replace(QUICK if options.quick else Scale(), rounds=options.rounds)
+    scale = QUICK if options.quick else Scale()
+    if options.rounds:
+        scale = dataclasses.replace(scale, rounds=options.rounds)
     root = Path(tempfile.mkdtemp(prefix="barnabas-bench-zookeeper-"))
     clusters: list[Cluster] = []
     grown: dict[float, Figures] = {}
@@ -109,7 +105,11 @@ def main(options: argparse.Namespace) -> int:
         shutil.rmtree(root, ignore_errors=True)
     document = beside_kafka.as_document(suite, skipped, grown)
     names = [cluster.name for cluster in clusters]
-    lines = [*failover_table(names, suite.results), "", beside_kafka.caption(document)]
+    lines = [*failover_table(names, suite.results), ""]
+    lines.append(
+        f"{'Quick run, figures are no results. ' if options.quick else ''}Medians (and the longest) of {suite.rounds} "
+        f"alternating rounds, {document['at'][:10]}, {document['cores']} cores shared with ZooKeeper and the clients."
+    )
     lines += [f"- failed: {failure}" for failure in suite.failures] + [f"- not run: {reason}" for reason in skipped]
     if grown:
         lines += ["", *beside_kafka.growth_table(grown, TITLES[ONE_MACHINE])]
@@ -125,9 +125,9 @@ def failover_table(names: Sequence[str], results: Mapping[str, Mapping[str, Mapp
         for name in names:
             led, elsewhere = (figures.get(figure, {}).get(name, []) for figure in ("gap_s", "gap_elsewhere_s"))
             cell = f"{_median_and_most(led)}, elsewhere {_median_and_most(elsewhere)}" if led else ""
-            for anomaly in ("lost", "doubled", "disordered"):
+            for anomaly in ("lost", "doubled", "disordered", "given_up"):
                 if count := sum(figures.get(anomaly, {}).get(name, [])):
-                    cell += f"; {anomaly} {count:g}"
+                    cell += f"; {anomaly.replace('_', ' ')} {count:g}"
             cells.append(cell)
         lines.append("| " + " | ".join(cells) + " |")
     return lines
