@@ -71,7 +71,7 @@ class Faults:
             "kill two": self._kill_two,
             "cut from ZooKeeper": lambda: self._cut_from_zookeeper(self._some().name),
             "isolate from all": self._isolate_from_all,
-            "quorum": lambda: self._cut_from_zookeeper(*(each.name for each in self._cluster.machines.values())),
+            "quorum": self._end_quorum,
             "session": self._end_session,
             "controller node": self._delete_controller,
         }
@@ -96,6 +96,7 @@ class Faults:
         self._cluster.network.mend()
         if self._cluster.zookeeper is not None:
             self._cluster.zookeeper.cut.clear()
+            self._cluster.zookeeper.has_quorum = True
         for machine in self._cluster.machines.values():
             self._go_on(machine)
             machine.start()
@@ -227,12 +228,19 @@ class Faults:
 
     # --- faults of ZooKeeper ----------------------------------------------------------------------------------------
 
-    def _cut_from_zookeeper(self, *names: str) -> None:
+    def _cut_from_zookeeper(self, name: str) -> None:
         assert self._cluster.zookeeper is not None
         cut = self._cluster.zookeeper.cut
-        self._world.note(f"cut from ZooKeeper: {', '.join(names)}")
-        cut.update(names)
-        self._later(CUT_S, lambda: cut.difference_update(names))
+        self._world.note(f"cut {name} from ZooKeeper")
+        cut.add(name)
+        self._later(CUT_S, lambda: cut.discard(name))
+
+    def _end_quorum(self) -> None:
+        zookeeper = self._cluster.zookeeper
+        assert zookeeper is not None
+        self._world.note("ZooKeeper has no quorum")
+        zookeeper.has_quorum = False
+        self._later(CUT_S, lambda: setattr(zookeeper, "has_quorum", True))
 
     def _isolate_from_all(self) -> None:
         one = self._some().name

@@ -2,7 +2,9 @@
 
 Each session is with a server that may be behind the others. What it reads without `sync` may be old, but never older
 than what it has seen, and it is told of a change before it sees what came later. A broker without a connection gets
-errors at once, and the answer to its last write may be lost.
+errors at once, and the answer to its last write may be lost. Any request may lose the connection.
+
+What a broker does in one call of its registry takes no time, so no other one writes meanwhile.
 """
 
 import json
@@ -32,6 +34,8 @@ __all__ = ["Ensemble"]
 
 SESSION_S: Final = 3.0
 TICK_S: Final = 0.1
+LOST_SHARE: Final = 0.001
+"""The share of requests with which the connection is lost."""
 LAGS_S: Final = (0.0, 0.0, 0.005, 0.05, 0.5)
 """How far servers are behind the others."""
 
@@ -72,6 +76,7 @@ class Ensemble:
         self.clients: list[_Client] = []
         self.cut: set[str] = set()
         """The hosts that reach no server."""
+        self.has_quorum = True
         self._sessions = 0
         world.after(TICK_S, self._tick)
 
@@ -184,6 +189,7 @@ class _Client:
         self._has_ended = False
         """Whether the servers have ended the session; the client learns it when it reaches them."""
         self._is_connected = False
+        self._is_stopped = False
         self._heard_at = self._world.now
         self._seen = 0
         """The number of the newest state that this session has seen."""
@@ -208,11 +214,12 @@ class _Client:
             self._connect()
 
     def stop(self) -> None:
-        if self.host.alive and self in self._ensemble.clients:
-            self._ensemble.clients.remove(self)
-            if self._is_connected and not self._has_ended:
-                self._ensemble.expire(self._session)
-            self._is_connected = False
+        if not self.host.alive:
+            return
+        if self._is_connected and self._reaches:
+            self.end_session()
+        self._is_connected = False
+        self._is_stopped = True
 
     def close(self) -> None: ...
 
@@ -223,7 +230,8 @@ class _Client:
 
     @property
     def _reaches(self) -> bool:
-        return self.host.alive and not self.host.paused and self.host.name not in self._ensemble.cut
+        is_up = self.host.alive and not self.host.paused and not self._is_stopped
+        return is_up and self.host.name not in self._ensemble.cut and self._ensemble.has_quorum
 
     def _connect(self) -> None:
         if self._has_ended or not self._session:
@@ -250,10 +258,12 @@ class _Client:
         if self._is_connected and self.host.alive and not self.host.paused:
             with in_thread_of(self.host):
                 self._disconnect()
-        if self._world.now - self._heard_at > self._timeout_s:
+        if not self._ensemble.has_quorum:
+            self._heard_at = self._world.now  # the next leader gives every session its whole time
+        elif self._world.now - self._heard_at > self._timeout_s:
             self.end_session()
-            if not self.host.alive:
-                self._ensemble.clients.remove(self)
+        if self._has_ended and (self._is_stopped or not self.host.alive):
+            self._ensemble.clients.remove(self)
 
     def _disconnect(self) -> None:
         self._is_connected = False
@@ -264,7 +274,7 @@ class _Client:
     # --- reads ------------------------------------------------------------------------------------------------------
 
     def _require_answers(self) -> None:
-        if not self._reaches or self._has_ended or not self._is_connected:
+        if not self._reaches or self._has_ended or not self._is_connected or self._loses_connection():
             raise ConnectionLoss
 
     def _look(self, path: str, watch: Callable[[Any], None] | None, *, children: bool = False) -> _Tree:
@@ -289,6 +299,12 @@ class _Client:
         if children:
             return _names(before, path) != _names(after, path)
         return before.get(path) != after.get(path)
+
+    def _loses_connection(self) -> bool:
+        if self._world.random.random() >= LOST_SHARE:
+            return False
+        self._disconnect()
+        return True
 
     def sync_async(self, path: str) -> _Answer:
         def ask() -> None:
@@ -379,7 +395,7 @@ class _Client:
         """Does all of it or nothing."""
         if not self._is_connected:
             raise ConnectionLoss
-        if not self._reaches or self._has_ended:
+        if not self._reaches or self._has_ended or self._loses_connection():
             # the request may have been the last one that arrived
             if not self._has_ended and self._world.random.random() < 0.5:
                 self._make(operations)
