@@ -1,16 +1,19 @@
 """Metadata over the wire, at every version."""
 
 import uuid
+from functools import partial
 from typing import Any
 
 import pytest
 
+from barnabas.broker.cluster.member import ClusterMember
 from barnabas.errors import InvalidRequest, InvalidTopic, UnknownTopicId, UnknownTopicOrPartition
+from barnabas.metadata.image import MetadataImage
 from barnabas.protocol.apis import SERVED, ApiKey
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.testing import Broker, Cluster
 from broker.sent_requests import topic_id
-from broker.wire import Wire, name_of, server_of
+from broker.wire import Wire, name_of, on_loop, server_of
 
 VERSIONS = range(SERVED[ApiKey.METADATA].first, SERVED[ApiKey.METADATA].last + 1)
 NOT_ASKED = -(2**31)
@@ -176,6 +179,26 @@ def test_replicas_on_brokers_that_are_gone_are_offline() -> None:
             cluster.wait_for(lambda: offline(wire, 13) == offline(wire, 5) == [3], what="an offline replica")
             cluster.start(3)
             cluster.wait_for(lambda: offline(wire, 13) == offline(wire, 5) == [], what="no offline replica")
+
+
+def test_a_broker_that_knows_no_live_one_names_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """librdkafka never asks again once it is told of no broker."""
+    monkeypatch.setattr(ClusterMember, "was_live", lambda self, node_id: False)
+    with Cluster() as cluster, Wire(cluster.broker(1)) as wire:
+        server = server_of(cluster.broker(1))
+        live = server.image.brokers
+
+        def fence(*node_ids: int) -> None:
+            brokers = {node_id: broker._replace(fenced=node_id in node_ids) for node_id, broker in live.items()}
+            image = server.image
+            server._image = MetadataImage(
+                image.cluster_id, version=image.version, controller_id=image.controller_id, brokers=brokers
+            )
+
+        on_loop(cluster.broker(1), partial(fence, 2))
+        assert {node.node_id for node in wire.ask(named(), 12).brokers} == {1, 3}
+        on_loop(cluster.broker(1), partial(fence, 1, 2, 3))
+        assert {node.node_id for node in wire.ask(named(), 12).brokers} == {1, 2, 3}
 
 
 def offline(wire: Wire, version: int) -> list[int]:

@@ -1,6 +1,7 @@
 """Metadata v0-v13. Any broker answers from its image; a topic is encoded once per version, until it changes.
 
-Where we differ: an auto-created topic is there, with its leader, in the answer to the very request that created it.
+Where we differ: an auto-created topic is there, with its leader, in the answer to the very request that created it. A
+broker that knows no live one names all that are registered.
 """
 
 import asyncio
@@ -109,11 +110,9 @@ def _brokers(broker: BrokerServices, context: RequestContext) -> list[NamedBroke
     if cluster is None:
         return broker.advertised_brokers(context.connection)
     known = broker.image.brokers
-    return [
-        each
-        for each in broker.advertised_brokers(context.connection, include_fenced=True)
-        if not known[BrokerId(each[0])].fenced or cluster.was_live(BrokerId(each[0]))
-    ]
+    named = broker.advertised_brokers(context.connection, include_fenced=True)
+    live = [each for each in named if not known[BrokerId(each[0])].fenced or cluster.was_live(BrokerId(each[0]))]
+    return live or named  # librdkafka never asks again once it is told of no broker
 
 
 def _write(out: bytearray, topics: Iterable[bytes], end: bytes) -> Slices[None]:
