@@ -15,6 +15,7 @@ DOWN_S: Final = 1.5
 PAUSED_S: Final = 3.0
 CUT_S: Final = 3.0
 SLOW_S: Final = 2.0
+LOST_SHARE: Final = 0.001
 WEIGHTS: Final[Mapping[str, int]] = {
     "kill": 3,
     "restart": 2,
@@ -77,6 +78,8 @@ class Faults:
         }
 
     def begin(self) -> None:
+        if self._cluster.zookeeper is not None:
+            self._cluster.zookeeper.lost_share = LOST_SHARE
         self._plan()
 
     def _plan(self) -> None:
@@ -97,6 +100,7 @@ class Faults:
         if self._cluster.zookeeper is not None:
             self._cluster.zookeeper.cut.clear()
             self._cluster.zookeeper.has_quorum = True
+            self._cluster.zookeeper.lost_share = 0.0
         for machine in self._cluster.machines.values():
             self._go_on(machine)
             machine.start()

@@ -34,8 +34,6 @@ __all__ = ["Ensemble"]
 
 SESSION_S: Final = 3.0
 TICK_S: Final = 0.1
-LOST_SHARE: Final = 0.001
-"""The share of requests with which the connection is lost."""
 LAGS_S: Final = (0.0, 0.0, 0.005, 0.05, 0.5)
 """How far servers are behind the others."""
 
@@ -77,6 +75,8 @@ class Ensemble:
         self.cut: set[str] = set()
         """The hosts that reach no server."""
         self.has_quorum = True
+        self.lost_share = 0.0
+        """The share of requests with which the connection is lost."""
         self._sessions = 0
         world.after(TICK_S, self._tick)
 
@@ -301,7 +301,7 @@ class _Client:
         return before.get(path) != after.get(path)
 
     def _loses_connection(self) -> bool:
-        if self._world.random.random() >= LOST_SHARE:
+        if self._world.random.random() >= self._ensemble.lost_share:
             return False
         self._disconnect()
         return True
