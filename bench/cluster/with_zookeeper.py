@@ -108,7 +108,7 @@ def main(options: argparse.Namespace) -> int:
     lines = [*failover_table(names, suite.results), ""]
     lines.append(
         f"{'Quick run, figures are no results. ' if options.quick else ''}Medians (and the longest) of {suite.rounds} "
-        f"alternating rounds, {document['at'][:10]}, {document['cores']} cores shared with ZooKeeper and the clients."
+        f"alternating round{'s' * (suite.rounds > 1)}, {document['at'][:10]}, {document['cores']} cores shared with ZooKeeper and the clients."
     )
     lines += [f"- failed: {failure}" for failure in suite.failures] + [f"- not run: {reason}" for reason in skipped]
     if grown:
@@ -134,4 +134,5 @@ def failover_table(names: Sequence[str], results: Mapping[str, Mapping[str, Mapp
 
 
 def _median_and_most(values: Sequence[float]) -> str:
-    return f"{format_number(statistics.median(values))} ({format_number(max(values))})"
+    median, most = format_number(statistics.median(values)), format_number(max(values))
+    return median if median == most else f"{median} ({most})"
