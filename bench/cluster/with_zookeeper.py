@@ -106,9 +106,11 @@ def main(options: argparse.Namespace) -> int:
     document = beside_kafka.as_document(suite, skipped, grown)
     names = [cluster.name for cluster in clusters]
     lines = [*failover_table(names, suite.results), ""]
+    quick = "Quick run, figures are no results. " if options.quick else ""
+    rounds = f"{suite.rounds} alternating rounds" if suite.rounds > 1 else "one round"
     lines.append(
-        f"{'Quick run, figures are no results. ' if options.quick else ''}Medians (and the longest) of {suite.rounds} "
-        f"alternating round{'s' * (suite.rounds > 1)}, {document['at'][:10]}, {document['cores']} cores shared with ZooKeeper and the clients."
+        f"{quick}Medians (and the longest) of {rounds}, {document['at'][:10]}, {document['cores']} cores shared with "
+        "ZooKeeper and the clients."
     )
     lines += [f"- failed: {failure}" for failure in suite.failures] + [f"- not run: {reason}" for reason in skipped]
     if grown:
