@@ -59,6 +59,13 @@ def _free_port() -> int:
     raise AssertionError("no free port for ZooKeeper")
 
 
+def _is_stopped(stat: Path) -> bool:
+    """Returns whether a thread stands still, or has ended. It runs on for a moment after the signal."""
+    with suppress(OSError):
+        return stat.read_text().rpartition(")")[2].split()[0] in "TZX"
+    return True
+
+
 def _wait_for(condition: Callable[[], T], what: str) -> T:
     deadline = time.monotonic() + START_TIMEOUT_S
     while not (found := condition()):
@@ -173,6 +180,8 @@ class ZooKeeperServer:
     def pause(self) -> None:
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        threads = [*Path(f"/proc/{self._process.pid}/task").glob("*/stat")]
+        _wait_for(lambda: all(_is_stopped(stat) for stat in threads), "ZooKeeper did not stop")
 
     def resume(self) -> None:
         assert self._process is not None

@@ -260,7 +260,7 @@ class BrokerConfig:
 
     @property
     def zookeeper_connection_max_s(self) -> float:
-        """How long a start waits for ZooKeeper, in seconds."""
+        """The time for which a start waits for ZooKeeper, in seconds."""
         return (self.zookeeper_connection_timeout_ms or self.zookeeper_session_timeout_ms) / 1000
 
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:

@@ -59,7 +59,7 @@ _SERVERS: Final = 6
 _CLOSE_MAX_S: Final = 2.0
 _HIDDEN_MAX: Final = 100
 _LOST: Final = (ConnectionClosedError, ConnectionLoss, OperationTimeoutError, SessionExpiredError)
-"""What kazoo raises when an answer does not come."""
+"""The errors of kazoo for an answer that does not come."""
 _AT_A_TIME: Final = 500
 """The number of reads that are sent before their answers are read. kazoo stops reading while it sends."""
 
@@ -69,13 +69,13 @@ _kazoo_log.setLevel(logging.ERROR)  # what it tells of connections is said here 
 
 
 class ZooKeeperAccess(NamedTuple):
-    """Where ZooKeeper is, and how a session with it begins."""
+    """The addresses of ZooKeeper, and the beginning of a session with it."""
 
     connect: str
     """`host:2181,host:2181/path`: everything is below that path."""
     session_timeout_s: float = 18.0
     connect_max_s: float = 18.0
-    """How long to wait for a connection."""
+    """The longest wait for a connection."""
     digest: str | None = None
     """`user:password`."""
     protects_all: bool = False
