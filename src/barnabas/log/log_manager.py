@@ -169,19 +169,24 @@ class LogManager:
                     directory.mark_running(self._boot_id)
         except OSError as error:
             self.abandon()
-            way_out = WAYS_OUT.get(error.errno or 0, "mend it, or choose another with --data-dir")
-            raise UsageError(
-                f"{error.filename or self.directories[0].path} cannot be used: {error.strerror}; {way_out}"
-            ) from error
+            raise self._unusable(error) from error
         except BaseException:
             self.abandon()
             raise
 
     def losses_are_known(self) -> None:
-        """Records that others know which records may have been lost: until then the next start says so again."""
-        for directory in self.directories:
-            if directory.may_have_lost_records:
-                directory.mark_running(self._boot_id)
+        """Records that others know which records may have been lost: until then the next start says so again. Raises
+        UsageError."""
+        try:
+            for directory in self.directories:
+                if directory.may_have_lost_records:
+                    directory.mark_running(self._boot_id)
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: OSError) -> UsageError:
+        way_out = WAYS_OUT.get(error.errno or 0, "mend it, or choose another with --data-dir")
+        return UsageError(f"{error.filename or self.directories[0].path} cannot be used: {error.strerror}; {way_out}")
 
     def abandon(self) -> None:
         """Closes all files and releases the directories without writing anything."""
