@@ -111,7 +111,7 @@ def test_a_start_that_loses_its_connection_begins_anew(zookeeper: ZooKeeperServe
         command += ["--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
-            assert ready(process)[0] == 1001
+            assert ready(process)[0] >= 1001  # the answer with a number may have been lost
         finally:
             process.kill()
             _, errors = process.communicate()

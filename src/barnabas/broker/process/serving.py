@@ -44,7 +44,14 @@ def run(
     until: float | None = None
     with asyncio.Runner() as runner:
         while True:
-            outcome = _attempt(runner, config, ready_file, began, ready_as_json, lost_directories)
+            outcome: int | RegistryUnreachable
+            try:
+                config = _with_node_id(config)  # which stays for the next attempt
+            except RegistryUnreachable as error:
+                outcome = error
+            else:
+                broker = Broker(config, runner.get_loop(), lost_directories=lost_directories)
+                outcome = runner.run(_serve(broker, ready_file, began, ready_as_json))
             if isinstance(outcome, int):
                 return outcome
             until = until or time.perf_counter() + config.zookeeper_connection_max_s
@@ -54,23 +61,12 @@ def run(
             time.sleep(AGAIN_S)
 
 
-def _attempt(
-    runner: asyncio.Runner,
-    config: BrokerConfig,
-    ready_file: Path | None,
-    began: float,
-    ready_as_json: bool,
-    lost_directories: Collection[UUID],
-) -> int | RegistryUnreachable:
-    if config.zookeeper_connect is not None:
-        from barnabas.broker.startup.zookeeper_start import with_node_id
+def _with_node_id(config: BrokerConfig) -> BrokerConfig:
+    if config.zookeeper_connect is None:
+        return config
+    from barnabas.broker.startup.zookeeper_start import with_node_id
 
-        try:
-            config = with_node_id(config)
-        except RegistryUnreachable as error:
-            return error
-    broker = Broker(config, runner.get_loop(), lost_directories=lost_directories)
-    return runner.run(_serve(broker, ready_file, began, ready_as_json))
+    return with_node_id(config)
 
 
 async def _serve(
