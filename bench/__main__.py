@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import shutil
 import signal
@@ -17,7 +16,7 @@ from types import FrameType
 from bench import peers, report
 from bench.brokers import BrokerFailed, BrokerProcess, make_broker
 from bench.spark import comparison as spark
-from bench.suite import QUICK, Scale, Suite, stop_all
+from bench.suite import QUICK, Scale, Suite, chosen_scale, stop_all
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -174,9 +173,7 @@ def _add_zookeeper(commands: argparse._SubParsersAction[argparse.ArgumentParser]
 
 
 def _run(options: argparse.Namespace) -> int:
-    scale = QUICK if options.quick else Scale()
-    if options.rounds:
-        scale = dataclasses.replace(scale, rounds=options.rounds)
+    scale = chosen_scale(options, Scale(), QUICK)
     root = Path(tempfile.mkdtemp(prefix="barnabas-bench-"))
     brokers: list[BrokerProcess] = []
     try:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from bench import loads, transactions
 from bench.brokers import BrokerFailed, BrokerProcess
 from bench.loads import Figures
+
+S = TypeVar("S", bound=Any)
+"""A frozen dataclass with ``rounds``."""
 
 LOAD_BEFORE_MEMORY_BYTES = 3_000_000_000
 
@@ -81,6 +86,12 @@ LATENCY_RATES = {"latency 1,000/s": 1_000, "latency 10,000/s": 10_000}
 INIT, SMALL = "init_transactions", "transaction of 1 record"
 LARGE, LOOP = "transaction of 1,000 records", "read-process-write"
 NEW_TRANSACTIONAL_IDS = 20  # of one round; the first of a broker's life makes the coordinator's topic too
+
+
+def chosen_scale(options: argparse.Namespace, full: S, quick: S) -> S:
+    """The scale that ``--quick`` and ``--rounds`` ask for."""
+    chosen = quick if options.quick else full
+    return replace(chosen, rounds=options.rounds) if options.rounds else chosen
 
 
 class Measurements:

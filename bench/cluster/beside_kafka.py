@@ -7,25 +7,21 @@ empty directories. Medians are compared; the table has the least and the most, t
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import datetime
 import os
-import shutil
 import statistics
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench import loads, peers, report
 from bench.brokers import BrokerFailed
 from bench.cluster import more_partitions
-from bench.cluster.nodes import Cluster, make_cluster
+from bench.cluster.nodes import Cluster, made_clusters, make_cluster
 from bench.cluster.rows import QUICK, ClusterSuite, Scale
 from bench.loads import Figures
-from bench.suite import format_number
+from bench.suite import chosen_scale, format_number
 from bench.targets import CLUSTER_TARGETS, REFERENCE
 
 BEGIN, END = "<!-- cluster: written by `make bench-cluster` -->", "<!-- end of cluster -->"
@@ -34,43 +30,34 @@ PLOT = "growth-cluster.svg"
 
 
 def main(options: argparse.Namespace) -> int:
-    scale = QUICK if options.quick else Scale()
-    if options.rounds:
-        scale = dataclasses.replace(scale, rounds=options.rounds)
-    root = Path(tempfile.mkdtemp(prefix="barnabas-bench-cluster-"))
-    clusters: list[Cluster] = []
+    peers.rdkafka_performance()
     grown: dict[float, Figures] = {}
-    try:
-        peers.rdkafka_performance()
-        clusters, skipped = peers.make_available(options.brokers, partial(make_cluster, root=root))
+    with made_clusters(options.brokers, make_cluster) as (clusters, skipped):
         rows = [row for row in options.rows.split(",") if row]
-        suite = ClusterSuite(clusters, scale, rows)
+        suite = ClusterSuite(clusters, chosen_scale(options, Scale(), QUICK), rows)
         if rows != [GROWTH]:
             suite.run()
         if suite.wanted(GROWTH):
-            grown = _grow(suite, clusters[-1], options)
-    finally:
-        for cluster in clusters:
-            cluster.stop()
-        shutil.rmtree(root, ignore_errors=True)
+            grown = grow(suite, clusters[-1], options.largest_partitions)
+    if grown:
+        from bench.growth import plot  # matplotlib is needed here only
+
+        plot("partitions of three brokers", grown, clusters[-1].name, Path(options.out, PLOT))
     document = as_document(suite, skipped, grown)
     return report.conclude(options, document, markdown(document), missed(document), (BEGIN, END))
 
 
-def _grow(suite: ClusterSuite, cluster: Cluster, options: argparse.Namespace) -> dict[float, Figures]:
-    from bench.growth import plot  # matplotlib is needed here only
-
+def grow(suite: ClusterSuite, cluster: Cluster, largest: int) -> dict[float, Figures]:
+    """Measures a cluster with more and more partitions. A failure is noted, and ends it."""
     found: dict[float, Figures] = {}
     try:
-        for size, figures in more_partitions.points(cluster, options.largest_partitions):
+        for size, figures in more_partitions.points(cluster, largest):
             found[size] = figures
             shown = "  ".join(f"{figure} {format_number(value)}" for figure, value in figures.items())
             print(f"{suite.clock()} {GROWTH} {size:>8g}  {shown}", flush=True)
     except (BrokerFailed, OSError, *loads.LOAD_ERRORS) as error:
         suite.failures.append(f"{GROWTH}, {cluster.name}: {error}")
         print(suite.failures[-1], file=sys.stderr)
-    if found:
-        plot("partitions of three brokers", found, cluster.name, Path(options.out, PLOT))
     return found
 
 

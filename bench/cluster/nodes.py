@@ -8,8 +8,11 @@ import shlex
 import shutil
 import socket
 import sys
+import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from bench import peers
@@ -95,6 +98,21 @@ class Cluster:
             if time.monotonic() > deadline or not self.running:
                 raise BrokerFailed(f"{self.name}: no broker listens, {'time out' if self.running else 'it has ended'}")
             time.sleep(0.01)
+
+
+@contextmanager
+def made_clusters(specs: str, make: Callable[..., Cluster]) -> Iterator[tuple[list[Cluster], list[str]]]:
+    """The context in which the clusters of comma-separated specs may run, with what is missing for the others.
+    ``make`` gets a spec and ``root``, a directory that is removed at the end."""
+    root = Path(tempfile.mkdtemp(prefix="barnabas-bench-cluster-"))
+    clusters: list[Cluster] = []
+    try:
+        clusters, skipped = peers.make_available(specs, partial(make, root=root))
+        yield clusters, skipped
+    finally:
+        for cluster in clusters:
+            cluster.stop()
+        shutil.rmtree(root, ignore_errors=True)
 
 
 def make_cluster(spec: str, root: Path) -> Cluster:

@@ -7,24 +7,21 @@ in a namespace of processes of its own: what they know of a dead one comes from 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 import shlex
-import shutil
 import statistics
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
-from bench import loads, peers, report
-from bench.brokers import HOST, BrokerFailed, BrokerProcess
-from bench.cluster import beside_kafka, failover, more_partitions
-from bench.cluster.nodes import NODES, Cluster, free_ports, make_cluster
+from barnabas.broker.supervisor.cluster_plan import cluster_defaults
+from bench import peers, report
+from bench.brokers import HOST, BrokerProcess
+from bench.cluster import beside_kafka, failover
+from bench.cluster.nodes import NODES, Cluster, free_ports, made_clusters, make_cluster
 from bench.cluster.rows import QUICK, ClusterSuite, Scale
 from bench.loads import Figures
-from bench.suite import format_number
+from bench.suite import chosen_scale, format_number
 
 BEGIN, END = "<!-- written by `make bench-zookeeper` -->", "<!-- end of what is written -->"
 ONE_MACHINE, MACHINES = "zookeeper", "machines"
@@ -35,11 +32,6 @@ TITLES = {
     MACHINES: "several machines, ZooKeeper",
 }
 TICK_MS = 2000
-SETTINGS = (
-    *("default.replication.factor=3", "min.insync.replicas=2", "offsets.topic.replication.factor=3"),
-    *("transaction.state.log.replication.factor=3", "transaction.state.log.min.isr=2"),
-)
-"""Those that ``serve --brokers`` gives by itself."""
 
 
 class ClusterWithZooKeeper(Cluster):
@@ -54,9 +46,10 @@ class ClusterWithZooKeeper(Cluster):
             raise peers.PeerUnavailable(f"{name}: ZooKeeper's jars come with pyspark: pip install pyspark")
         server = f"java -Xmx256m -cp {paths} org.apache.zookeeper.server.ZooKeeperServerMain {zookeeper} data {TICK_MS}"
         self._zookeeper = BrokerProcess(name, server, zookeeper, directory / "zookeeper")
+        settings = [f"{name}={value}" for name, value in cluster_defaults(NODES).items()]
         prefix = "unshare --pid --fork --kill-child --mount-proc " if name == MACHINES else ""
         command = f"{prefix}{shlex.quote(sys.executable)} -m barnabas serve --zookeeper {HOST}:{zookeeper}/barnabas"
-        command += f" --data-dir data --listen {{address}}{''.join(f' --set {each}' for each in SETTINGS)}"
+        command += f" --data-dir data --listen {{address}}{''.join(f' --set {each}' for each in settings)}"
         processes = [
             BrokerProcess(name, f"{command} --node-id {node + 1}", port, directory / f"broker-{node + 1}")
             for node, port in enumerate(ports)
@@ -83,26 +76,14 @@ def make(spec: str, root: Path) -> Cluster:
 
 
 def main(options: argparse.Namespace) -> int:
-    scale = QUICK if options.quick else Scale()
-    if options.rounds:
-        scale = dataclasses.replace(scale, rounds=options.rounds)
-    root = Path(tempfile.mkdtemp(prefix="barnabas-bench-zookeeper-"))
-    clusters: list[Cluster] = []
     grown: dict[float, Figures] = {}
-    try:
-        clusters, skipped = peers.make_available(options.brokers, partial(make, root=root))
-        suite = ClusterSuite(clusters, scale, [event.row for event in failover.EVENTS])
+    with made_clusters(options.brokers, make) as (clusters, skipped):
+        rows = [event.row for event in failover.EVENTS]
+        suite = ClusterSuite(clusters, chosen_scale(options, Scale(), QUICK), rows)
         suite.run()
-        growing = next((cluster for cluster in clusters if cluster.name == ONE_MACHINE), None)
-        if growing is not None:
-            try:
-                grown.update(more_partitions.points(growing, options.largest_partitions))
-            except (BrokerFailed, OSError, *loads.LOAD_ERRORS) as error:
-                suite.failures.append(f"growth: {error}")
-    finally:
         for cluster in clusters:
-            cluster.stop()
-        shutil.rmtree(root, ignore_errors=True)
+            if cluster.name == ONE_MACHINE:
+                grown = beside_kafka.grow(suite, cluster, options.largest_partitions)
     document = beside_kafka.as_document(suite, skipped, grown)
     names = [cluster.name for cluster in clusters]
     lines = [*failover_table(names, suite.results), ""]

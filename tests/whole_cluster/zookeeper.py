@@ -19,6 +19,7 @@ from kazoo.client import KazooState
 from kazoo.exceptions import (
     BadVersionError,
     ConnectionLoss,
+    KazooException,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
@@ -53,7 +54,7 @@ class _Answer:
     def __init__(self, ask: Callable[[], Any]) -> None:
         try:
             self._value, self._error = ask(), None
-        except Exception as error:
+        except KazooException as error:
             self._value, self._error = None, error
 
     def get(self, timeout: float) -> Any:

@@ -54,11 +54,11 @@ from barnabas.registry.registry import (
     LeaderChange,
     Registry,
     RegistryUnavailable,
-    RegistryUnreachable,
     RemoveBroker,
     SetBrokerConfig,
     SetFenced,
     SetTopicConfig,
+    start_with_registry,
 )
 from barnabas.types import BrokerId
 
@@ -132,7 +132,7 @@ class Controller:
         RegistryUnreachable if another start may succeed.
         """
         self._registry.watch(self._on_hint)
-        try:
+        with start_with_registry():
             if self._registry.register_broker(registration) is None:
                 raise UsageError(
                     f"node.id {self._config.node_id} is in use by another running broker of this cluster; "
@@ -141,10 +141,6 @@ class Controller:
             self._controller_epoch = self._registry.elect_controller()
             self._load()
             self._mend()
-        except RegistryUnreachable:
-            raise
-        except RegistryUnavailable as error:
-            raise UsageError(str(error)) from None
 
     def stop(self) -> None:
         """Ends this broker's session. Subscribers are not called."""
@@ -327,15 +323,11 @@ class Controller:
         """
         wanted = list(partitions)
         cause = Cause(time.monotonic(), f"the log of broker {self._config.node_id} was lost")
-        try:
+        with start_with_registry():
             for _ in range(_ATTEMPTS):
                 changes = replication_control.renewed_leaders(self._image, self._config.node_id, wanted)
                 if not changes or self._controller_epoch is None or self._persist(changes, cause):
                     return
-        except RegistryUnreachable:
-            raise
-        except RegistryUnavailable as error:
-            raise UsageError(str(error)) from None
 
     def _log_config_of(self, topic: str) -> LogConfig:
         return self._config.log_config(self._image.topic_config(topic))

@@ -9,13 +9,13 @@ of its own (docs/decisions/0002-registry-interface.md). Calls on one object must
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from barnabas.config.endpoints import Endpoint
-from barnabas.errors import BarnabasError
+from barnabas.errors import BarnabasError, UsageError
 from barnabas.metadata.delta import MetadataChange
 from barnabas.metadata.image import MetadataImage, PartitionImage
 from barnabas.metadata.returned import Returned
@@ -38,6 +38,7 @@ __all__ = [
     "SetFenced",
     "SetPartition",
     "SetTopicConfig",
+    "start_with_registry",
 ]
 
 
@@ -48,6 +49,18 @@ class RegistryUnavailable(BarnabasError):
 
 class RegistryUnreachable(RegistryUnavailable):
     """The connection to the registry is lost, or an answer did not come: later it may be there again."""
+
+
+@contextmanager
+def start_with_registry(what: str = "") -> Iterator[None]:
+    """The context of a part of a start. A registry that refuses is the operator's mistake: raises UsageError, which
+    begins with `what`. One that is not reached may be at the next start: its error stays."""
+    try:
+        yield
+    except RegistryUnreachable:
+        raise
+    except RegistryUnavailable as error:
+        raise UsageError(f"{what}{error}") from None
 
 
 class BrokerRegistration(NamedTuple):

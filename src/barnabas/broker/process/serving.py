@@ -16,6 +16,7 @@ from uuid import UUID
 
 from barnabas.broker.process.resource_limits import keep_freed_memory, raise_open_files_limit, settle_collector
 from barnabas.broker.server import Broker, StartInterrupted
+from barnabas.broker.startup.zookeeper_start import with_node_id
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import KafkaStorageError, UsageError
 from barnabas.records.compiled.installation import HOW_TO_COMPILE, describe_installation, is_compiled
@@ -46,7 +47,7 @@ def run(
         while True:
             outcome: int | RegistryUnreachable
             try:
-                config = _with_node_id(config)  # which stays for the next attempt
+                config = with_node_id(config)  # which stays for the next attempt
             except RegistryUnreachable as error:
                 outcome = error
             else:
@@ -59,14 +60,6 @@ def run(
                 raise UsageError(f"zookeeper.connect: {outcome}; start again when it is there")
             _log.warning("%s; the start begins anew", outcome)
             time.sleep(AGAIN_S)
-
-
-def _with_node_id(config: BrokerConfig) -> BrokerConfig:
-    if config.zookeeper_connect is None:
-        return config
-    from barnabas.broker.startup.zookeeper_start import with_node_id
-
-    return with_node_id(config)
 
 
 async def _serve(

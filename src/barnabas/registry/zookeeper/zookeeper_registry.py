@@ -33,7 +33,7 @@ from barnabas.registry.registry import (
     ProducerIdBlock,
     Registry,
     RegistryUnavailable,
-    RegistryUnreachable,
+    start_with_registry,
 )
 from barnabas.registry.zookeeper import znodes
 from barnabas.registry.zookeeper.image_nodes import (
@@ -110,20 +110,19 @@ class ZooKeeperRegistry(Registry):
         self._session = ZooKeeperSession(access, self._changed)
         self._requests = RequestNodes(self._session)
         try:
-            self._prepare(used_directory)
-            found, secret = self._session.read([znodes.CLUSTER_ID, znodes.SECRET])
-            if found is None or secret is None:
-                raise RegistryUnavailable(f"the registry's {znodes.CLUSTER_ID} or {znodes.SECRET} is gone")
-            self._secret = secret.data
-            self._image = MetadataImage(znodes.parse_cluster_id(found.data))
-            self._state = State(0, _NO_BROKER, 0, 0)
-            self._node_version = 0
-            self._refresh()
-        except BaseException as error:
+            with start_with_registry(f"zookeeper.connect: {access.connect} cannot be used as the registry: "):
+                self._prepare(used_directory)
+                found, secret = self._session.read([znodes.CLUSTER_ID, znodes.SECRET])
+                if found is None or secret is None:
+                    raise RegistryUnavailable(f"the registry's {znodes.CLUSTER_ID} or {znodes.SECRET} is gone")
+                self._secret = secret.data
+                self._image = MetadataImage(znodes.parse_cluster_id(found.data))
+                self._state = State(0, _NO_BROKER, 0, 0)
+                self._node_version = 0
+                self._refresh()
+        except BaseException:
             self._session.close()
-            if not isinstance(error, RegistryUnavailable) or isinstance(error, RegistryUnreachable):
-                raise
-            raise UsageError(f"zookeeper.connect: {access.connect} cannot be used as the registry: {error}") from None
+            raise
 
     def _prepare(self, used_directory: str | None) -> None:
         """Founds the cluster, unless somebody has."""
