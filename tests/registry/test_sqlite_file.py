@@ -1,8 +1,10 @@
 """Transactions of an SQLite file: committed, rolled back, seen by others."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -66,3 +68,20 @@ def test_room_is_made_for_transactions_that_ask_for_it(tmp_path: Path) -> None:
         with file.transaction(durable=False):
             pass
         assert entered
+
+
+def test_connections_that_make_the_file_at_the_same_moment_share_it(tmp_path: Path) -> None:
+    barrier = Barrier(4, timeout=10)
+
+    def insert(n: int) -> None:
+        for number in range(50):
+            barrier.wait()
+            with closing(SqliteFile(tmp_path / f"{number}.db")) as file, file.transaction():
+                file.execute("CREATE TABLE IF NOT EXISTS numbers (n INTEGER)")
+                file.execute("INSERT INTO numbers VALUES (?)", (n,))
+
+    with ThreadPoolExecutor(barrier.parties) as threads:
+        list(threads.map(insert, range(barrier.parties)))
+    for number in range(50):
+        with closing(SqliteFile(tmp_path / f"{number}.db")) as file:
+            assert numbers(file) == [0, 1, 2, 3]

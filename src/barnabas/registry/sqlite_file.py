@@ -1,6 +1,7 @@
 """An SQLite file: transactions that commit or roll back, and one exception for all failures."""
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -11,6 +12,7 @@ from barnabas.registry.registry import RegistryUnavailable
 __all__ = ["SqliteFile"]
 
 _BUSY_TIMEOUT_S: Final = 5.0
+_BUSY_PAUSE_S: Final = 0.001
 _WAL_PAGES: Final = 100
 """The number of pages after which the write-ahead log is copied into the file and restarted, so that it does not grow
 on a full disk."""
@@ -25,8 +27,21 @@ class SqliteFile:
         self._path = path
         # Calls must not overlap, but the thread that opens the file is not the one that uses it.
         self._db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
-        self._db.execute("PRAGMA journal_mode=WAL")
+        self._switch_to_wal()
         self._db.execute(f"PRAGMA wal_autocheckpoint={_WAL_PAGES}")
+
+    def _switch_to_wal(self) -> None:
+        """Two connections that switch a new file at the same moment could wait for each other forever, therefore
+        SQLite's own timeout does not apply here: one of them fails at once and has to ask again."""
+        deadline = time.monotonic() + _BUSY_TIMEOUT_S
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode=WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+            time.sleep(_BUSY_PAUSE_S)
 
     def execute(self, query: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
         return self._db.execute(query, parameters)
