@@ -26,7 +26,7 @@ from barnabas.log.directories.data_directory import (
 )
 from barnabas.log.log_loader import LogEnvironment, LogState, Verification, load_log
 from barnabas.log.unified_log import UnifiedLog
-from barnabas.types import TopicPartition
+from barnabas.types import FIRST_OFFSET, TopicPartition
 
 __all__ = ["FutureLog", "FutureLogs"]
 
@@ -76,6 +76,7 @@ class FutureLogs:
         assert topic_partition not in self._logs, topic_partition
         directory = f"{home.path}/{aside_directory_name(topic_partition, FUTURE_SUFFIX)}"
         try:
+            home.lower_checkpoints(topic_partition, FIRST_OFFSET)
             os.mkdir(directory)
             if topic_id is not None:
                 write_partition_metadata(directory, topic_id)

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from barnabas.clock import Clock
@@ -37,7 +38,7 @@ from barnabas.log.log_loader import LogEnvironment, ProgressCallback, Verificati
 from barnabas.log.moved_logs import LogInDirectory, choose_log, set_aside_for_deletion
 from barnabas.log.producers.producer_state_manager import ALL_PRODUCERS_MAX, DEFAULT_PRODUCER_EXPIRATION_MS, fair_share
 from barnabas.log.unified_log import UnifiedLog
-from barnabas.types import BrokerId, Offset, TopicPartition
+from barnabas.types import FIRST_OFFSET, BrokerId, Offset, TopicPartition
 
 __all__ = ["WAYS_OUT", "LogManager"]
 
@@ -162,8 +163,8 @@ class LogManager:
                 directory.open(cluster_id=cluster_id, node_id=node_id)
                 cluster_id = directory.cluster_id
             self._load_all(config_for, belongs, progress)
-            # entries of deleted or truncated logs would make later records there look clean
-            self.checkpoint_cleaned_offsets()
+            # Entries of logs that were deleted or truncated would be taken for those of later records there.
+            self._write_checkpoints()
             for directory in self.directories:
                 if not (tells_losses and directory.may_have_lost_records):
                     directory.mark_running(self._boot_id)
@@ -215,7 +216,7 @@ class LogManager:
                     verifications = {states[each](tp).verification for each in (directory, self._home[tp])}
                     other = LogInDirectory(self._logs[tp], self._home[tp])
                     loaded = choose_log(other, loaded, power_was_lost=Verification.FULL in verifications)
-                self._logs[tp], self._home[tp] = loaded
+                self._place(*loaded)
                 if progress is not None:
                     progress(len(self._logs), len(jobs), tp)
         self.futures.find(states, self._current, belongs)
@@ -226,6 +227,11 @@ class LogManager:
     def _current(self, topic_partition: TopicPartition) -> LogInDirectory | None:
         log = self._logs.get(topic_partition)
         return None if log is None else LogInDirectory(log, self._home[topic_partition])
+
+    def _place(self, log: UnifiedLog, home: DataDirectory) -> None:
+        topic_partition = log.topic_partition
+        self._logs[topic_partition], self._home[topic_partition] = log, home
+        log.lower_checkpoints = partial(home.lower_checkpoints, topic_partition)
 
     def shutdown(self, *, flush: bool = True, broker_epoch: int = -1) -> None:
         """Closes all logs and records that in the directories. Blocks; with `flush` all records are on the device
@@ -246,10 +252,7 @@ class LogManager:
                 failure = KafkaStorageError(f"{log.topic_partition}: {error!r}")
         try:
             if failure is None:
-                self.checkpoint_recovery_points()
-                self.checkpoint_log_start_offsets()
-                self.checkpoint_high_watermarks()
-                self.checkpoint_cleaned_offsets()
+                self._write_checkpoints()
                 for directory in self.directories:
                     directory.mark_clean(broker_epoch)
         except OSError as error:
@@ -280,10 +283,11 @@ class LogManager:
         directory = self._preferred.get(topic_partition) or self._emptiest()
         path = f"{directory.path}/{topic_partition}"
         try:
+            directory.lower_checkpoints(topic_partition, FIRST_OFFSET)
             log = create_log(path, topic_partition, config, self._environment, topic_id)
         except OSError as error:
             raise KafkaStorageError(f"{path} cannot be made: {error.strerror}") from error
-        self._logs[topic_partition], self._home[topic_partition] = log, directory
+        self._place(log, directory)
         self._preferred.pop(topic_partition, None)
         return log
 
@@ -358,7 +362,7 @@ class LogManager:
         self._deletions.rename_below(future.directory, path)
         log.rename_directory(path)
         self._replaced[topic_partition] = LogInDirectory(self._logs[topic_partition], self._home[topic_partition])
-        self._logs[topic_partition], self._home[topic_partition] = log, future.home
+        self._place(log, future.home)
 
     def drop_replaced(self, topic_partition: TopicPartition) -> None:
         """Deletes the log of before a move, if there is one. May block; safe in any thread. Raises
@@ -458,6 +462,12 @@ class LogManager:
             task.complete()
         return len(tasks)
 
+    def _write_checkpoints(self) -> None:
+        self.checkpoint_recovery_points()
+        self.checkpoint_log_start_offsets()
+        self.checkpoint_high_watermarks()
+        self.checkpoint_cleaned_offsets()
+
     def checkpoint_recovery_points(self) -> None:
         """Writes the recovery points if they have changed. Blocks for a sync. Raises OSError."""
         self._checkpoint(RECOVERY_CHECKPOINT, lambda log: log.recovery_point, sync=True)
@@ -477,7 +487,7 @@ class LogManager:
     def checkpoint_cleaned_offsets(self, *, before: Callable[[], None] = lambda: None) -> None:
         """Writes the cleaned offsets if they have changed. Blocks for a sync. Raises OSError.
 
-        `before` is called after the comparison and before the write.
+        `before` is called before each write, when its offsets are known.
         """
         self._checkpoint(CLEANER_CHECKPOINT, lambda log: log.cleaned_offset, sync=True, before=before)
 
@@ -489,19 +499,19 @@ class LogManager:
         sync: bool,
         before: Callable[[], None] = lambda: None,
     ) -> None:
-        offsets: dict[DataDirectory, dict[TopicPartition, Offset]] = {directory: {} for directory in self.directories}
-        # Copies: this may run beside the thread that creates, moves and deletes logs.
-        replaced = list(self._replaced.values())
-        logs = [LogInDirectory(log, home) for tp, log in list(self._logs.items()) if (home := self._home.get(tp))]
-        for log, home in (*replaced, *logs):
-            offset = value(log)
-            if offset is not None:
-                offsets[home][log.topic_partition] = offset
-        before()
+        def offsets(directory: DataDirectory) -> dict[TopicPartition, Offset]:
+            # Copies: this may run beside the thread that creates, moves and deletes logs.
+            replaced = list(self._replaced.values())
+            logs = [LogInDirectory(log, home) for tp, log in list(self._logs.items()) if (home := self._home.get(tp))]
+            found = ((log.topic_partition, value(log)) for log, home in (*replaced, *logs) if home is directory)
+            offsets = {tp: offset for tp, offset in found if offset is not None}
+            before()
+            return offsets
+
         failure: OSError | None = None
-        for directory, found in offsets.items():
+        for directory in self.directories:
             try:
-                directory.write_checkpoint(name, found, sync=sync)
+                directory.write_checkpoint(name, partial(offsets, directory), sync=sync)
             except OSError as error:  # the other directories are on other disks
                 failure = error
         if failure is not None:

@@ -63,7 +63,8 @@ class UnifiedLog:
     `active_segment` takes the appends. All records below `recovery_point` are on the device. The cleaner has cleaned
     the log up to `cleaned_offset`. `offline_reason` is None while the log takes writes. A thread that syncs files of
     the log holds `sync_lock`. `truncations` counts truncations: a flush that began before one is void. `files_made`
-    counts the files that were made, `files_synced` those of them whose names are on the device.
+    counts the files that were made, `files_synced` those of them whose names are on the device. `lower_checkpoints` is
+    called with the end of the log when records are removed there.
     """
 
     __slots__ = (
@@ -85,6 +86,7 @@ class UnifiedLog:
         "files_synced",
         "last_flush_ms",
         "leader_epochs",
+        "lower_checkpoints",
         "offline_reason",
         "offsets",
         "producers",
@@ -135,6 +137,7 @@ class UnifiedLog:
         self._snapshot_debt = 0
         self._tail_dirty = False
         self.truncations = 0
+        self.lower_checkpoints: Callable[[Offset], None] | None = None
         self.config = config
 
     def __repr__(self) -> str:
@@ -640,6 +643,7 @@ class UnifiedLog:
             end = self.offsets.log_start_offset
         self.offsets.truncate(end)
         self.recovery_point = min(self.recovery_point, end)
+        self._lower_checkpoints(end)
         if self.cleaned_offset is not None:
             self.cleaned_offset = min(self.cleaned_offset, end)
         self.leader_epochs.truncate_from_end(end)
@@ -655,6 +659,7 @@ class UnifiedLog:
         self.check_online()
         self.truncations += 1
         with self._offline_on_error(f"emptying the log up to {offset}"):
+            self._lower_checkpoints(offset)  # first: an empty log would start where the checkpoint says
             self._drop_segments(self._segments)
             self.producers.remove_all_snapshots()
             segment = self._create_segment(offset)
@@ -667,6 +672,10 @@ class UnifiedLog:
         self.cleaned_offset = None
         self.leader_epochs.clear()
         self.producers.clear(offset)
+
+    def _lower_checkpoints(self, end: Offset) -> None:
+        if self.lower_checkpoints is not None:
+            self.lower_checkpoints(end)
 
     def delete_records(self, before_offset: Offset) -> Offset:
         """Moves the log start offset up to `before_offset` and returns it.

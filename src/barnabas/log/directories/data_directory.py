@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import re
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
@@ -137,6 +138,8 @@ class DataDirectory:
         """Whether records that were appended may be missing, because the machine went down. Known after `states`."""
         self._lock_fd = -1
         self._written: dict[str, Mapping[TopicPartition, Offset]] = {}
+        """The content of the checkpoints."""
+        self._checkpoint_lock = threading.Lock()
 
     def claim(self) -> None:
         """Locks the directory and reads its `directory.id`, if a broker has used it. Makes nothing otherwise: an empty
@@ -247,7 +250,7 @@ class DataDirectory:
         recovery_points = self._checkpoint(RECOVERY_CHECKPOINT)
         starts = self._checkpoint(LOG_START_CHECKPOINT)
         high_watermarks = self._checkpoint(HIGH_WATERMARK_CHECKPOINT)
-        cleaned = self._written[CLEANER_CHECKPOINT] = self._checkpoint(CLEANER_CHECKPOINT)
+        cleaned = self._checkpoint(CLEANER_CHECKPOINT)
 
         def state(tp: TopicPartition) -> LogState:
             recovery_point, start = recovery_points.get(tp, Offset(0)), starts.get(tp, Offset(0))
@@ -319,14 +322,31 @@ class DataDirectory:
         """Returns the logs whose deletion the last process has not completed."""
         return [f"{self.path}/{name}" for name in os.listdir(self.path) if name.endswith(DELETE_SUFFIX)]
 
-    def _checkpoint(self, name: str) -> dict[TopicPartition, Offset]:
+    def _checkpoint(self, name: str) -> Mapping[TopicPartition, Offset]:
         try:
-            return read_offset_checkpoint(f"{self.path}/{name}")
+            found = read_offset_checkpoint(f"{self.path}/{name}")
         except CorruptCheckpoint:
-            return {}  # without the checkpoint the start reads more of each log
+            found = {}  # without the checkpoint the start reads more of each log
+        self._written[name] = found
+        return found
 
-    def write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, Offset], *, sync: bool) -> None:
-        """Replaces an offset checkpoint if its content has changed. Raises OSError."""
+    def write_checkpoint(
+        self, name: str, offsets: Callable[[], Mapping[TopicPartition, Offset]], *, sync: bool
+    ) -> None:
+        """Replaces an offset checkpoint if its content has changed. Safe in any thread. Raises OSError."""
+        with self._checkpoint_lock:
+            self._write(name, offsets(), sync=sync)
+
+    def lower_checkpoints(self, topic_partition: TopicPartition, end: Offset) -> None:
+        """Lowers the offsets of a partition in the checkpoints to the end of its log. They are of other records there,
+        and would be taken for those that are written next. Blocks for a sync if one is above. Raises OSError."""
+        with self._checkpoint_lock:
+            for name in (RECOVERY_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT):
+                written = self._written.get(name, {})
+                if written.get(topic_partition, end) > end:
+                    self._write(name, {**written, topic_partition: end}, sync=True)
+
+    def _write(self, name: str, offsets: Mapping[TopicPartition, Offset], *, sync: bool) -> None:
         if self._written.get(name) != offsets:
             write_offset_checkpoint(f"{self.path}/{name}", offsets, sync=sync)
             self._written[name] = offsets
