@@ -47,6 +47,18 @@ def test_aborted_records_go_and_supersede_nothing(rig: CleanerRig) -> None:
     assert [entry.producer_id for entry in rig.log.aborted_transactions(0, 100)] == [11]
 
 
+def test_an_aborted_transaction_before_the_first_dirty_offset_of_its_segment_is_known(rig: CleanerRig) -> None:
+    """Its emptied batch stays, because it is the last one of its producer."""
+    rig.transaction(11, 0, ("a", "aborted"))
+    rig.marker(11, commit=False)
+    rig.put(("a", "1"), ("b", "1"), ("a", "2"))
+    rig.roll()
+    rig.limits = CleanerConfig(dedupe_buffer_size=24 * 2, io_buffer_load_factor=1.0)  # ends within the last batch
+    assert rig.clean() > 1
+    assert not rig.uncleanable()
+    assert rig.values() == [(3, "b", "1"), (4, "a", "2")]
+
+
 def test_a_marker_stays_as_long_as_its_records_and_its_time(rig: CleanerRig) -> None:
     rig.transaction(11, 0, ("a", "aborted"))
     rig.marker(11, commit=False)

@@ -114,25 +114,26 @@ class Cleaner:
     def _build_map(self) -> OffsetMap:
         job = self._job
         limits = job.limits
-        dirty_offsets = job.end_offset - job.first_dirty_offset
-        slots, keys = map_capacity(limits.dedupe_buffer_size, limits.io_buffer_load_factor, dirty_offsets)
-        offsets = OffsetMap(slots, keys, job.first_dirty_offset)
-        transactions = CleanedTransactions(self._aborted, job.first_dirty_offset)
+        first_dirty = job.first_dirty_offset
+        slots, keys = map_capacity(
+            limits.dedupe_buffer_size, limits.io_buffer_load_factor, job.end_offset - first_dirty
+        )
+        offsets = OffsetMap(slots, keys, first_dirty)
+        segments = [files for files in map(self._files, range(len(job.segments))) if files.next_offset > first_dirty]
+        # The walk begins with a whole segment: below the first dirty offset, if the map before was full.
+        transactions = CleanedTransactions(self._aborted, segments[0].base_offset if segments else first_dirty)
 
         def enter(header: BatchHeader, data: bytes, at: int) -> bool:
             if header.is_control:
                 transactions.is_needed(header, memoryview(data)[at : at + header.size_bytes])
-            elif not transactions.is_aborted(header) and header.last_offset >= job.first_dirty_offset:
+            elif not transactions.is_aborted(header) and header.last_offset >= first_dirty:
                 check_crc(data, at)
                 return offsets.map_batch(data, at, *uncompressed(header, data, at))
             offsets.skip_to(header.next_offset)
             return True
 
-        for number, (base_offset, _) in enumerate(job.segments):
-            files = self._files(number)
-            if files.next_offset <= job.first_dirty_offset:
-                continue
-            if not self.walk(base_offset, files.size, offsets, offsets.map_batches, enter):
+        for files in segments:
+            if not self.walk(files.base_offset, files.size, offsets, offsets.map_batches, enter):
                 break
             offsets.skip_to(files.next_offset)
         return offsets
