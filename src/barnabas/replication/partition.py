@@ -453,6 +453,7 @@ class Partition:
         if isinstance(error, _NOT_MADE):
             state.roll_back()
             self._isr_changed()
+            self._wake()
             return False
         return not isinstance(error, _OVERTAKEN)
 
