@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import TypeVar
@@ -34,7 +35,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
-from barnabas.registry.zookeeper.session import Operation, ZooKeeperAccess
+from barnabas.registry.zookeeper.session import Operation, ZooKeeperAccess, ZooKeeperSession
 from barnabas.registry.zookeeper.zookeeper_registry import ZooKeeperRegistry
 from registry.zookeeper.harness import (
     PARTITION,
@@ -330,6 +331,27 @@ def test_brokers_that_start_at_once_found_one_cluster(zookeeper: ZooKeeperServer
     assert sorted(registry.next_node_id() for registry in opened) == [1, 2, 3, 4, 5]
     for registry in opened:
         registry.close()
+
+
+def test_a_cluster_whose_founder_registers_meanwhile_is_joined(
+    zookeeper: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = zookeeper.new_path()
+    children, founded = ZooKeeperSession.children, ThreadPoolExecutor(1)
+
+    def found() -> ZooKeeperRegistry:
+        registry = ZooKeeperRegistry(ZooKeeperAccess(connect))
+        registry.register_broker(BrokerRegistration(1, {}, ()))
+        return registry
+
+    def children_late(session: ZooKeeperSession, paths: Sequence[str]) -> list[list[str]]:
+        monkeypatch.undo()
+        with closing(founded.submit(found).result()):
+            return children(session, paths)
+
+    monkeypatch.setattr(ZooKeeperSession, "children", children_late)
+    with closing(ZooKeeperRegistry(ZooKeeperAccess(connect))) as registry:
+        assert list(registry.load().image.brokers) == [1]
 
 
 def test_a_used_broker_founds_no_cluster(zookeeper: ZooKeeperServer) -> None:

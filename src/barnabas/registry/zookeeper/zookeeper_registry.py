@@ -131,6 +131,8 @@ class ZooKeeperRegistry(Registry):
         if state is not None:
             return
         if any(session.children([znodes.TOPICS, znodes.BROKER_IDS])):
+            if session.read([znodes.STATE], sync=True) != [None]:
+                return  # another broker has founded the cluster and registered meanwhile
             raise UsageError(
                 f"zookeeper.connect: {self._connect} is the registry of a cluster of Apache Kafka; choose another path"
             )
