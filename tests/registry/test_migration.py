@@ -17,7 +17,7 @@ from barnabas.config.endpoints import Endpoint
 from barnabas.errors import UsageError
 from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from barnabas.registry.content import Move, RegistryContent
-from barnabas.registry.migration import differences, move_registry
+from barnabas.registry.migration import StoredRegistry, differences, move_registry
 from barnabas.registry.registry import (
     BrokerRegistration,
     CreateTopic,
@@ -414,6 +414,29 @@ def test_a_broker_that_writes_meanwhile_keeps_the_source(places: Places, late: s
         with patch.object(other, "write", write_late), pytest.raises(UsageError, match="was written while it was"):
             move_registry(one, other)
     assert (usable(source), usable(target)) == (True, False)
+
+
+@pytest.mark.parametrize("there", ["nothing", "what was moved"])
+def test_what_becomes_of_the_target_meanwhile_is_not_overwritten(places: Places, there: str) -> None:
+    """Two moves at the same moment: brokers use what the first one has moved."""
+    source, target = places
+    put(source, CONTENT)
+    if there == "what was moved":
+        move(source, target)
+        source, target = target, source
+    with closing(source.store()) as one, closing(target.store()) as other:
+        read = other.read
+
+        def read_early() -> StoredRegistry | None:
+            found = read()
+            move(source, target)
+            with closing(target.registry()) as registry:
+                registry.allocate_producer_ids()
+            return found
+
+        with patch.object(other, "read", read_early), pytest.raises((UsageError, RegistryUnavailable)):
+            move_registry(one, other)
+    assert (usable(source), usable(target)) == (False, True)
 
 
 def test_another_registry_is_not_overwritten(places: Places, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from barnabas.errors import UsageError
 from barnabas.registry import embedded_tables as tables
 from barnabas.registry.content import Move, RegistryContent
 from barnabas.registry.migration import RegistryStore, StoredRegistry
@@ -25,8 +26,8 @@ class EmbeddedStore(RegistryStore):
         self._path = path.absolute()
         self._is_running = is_running
         self._db: SqliteFile | None = None
-        self._read: tuple[object, ...] = ()
-        """The row of the last read that every write by brokers changes."""
+        self._read: tuple[object, ...] | None = None
+        """The row that every write by brokers changes, and the move, as of the last read; None without tables."""
         self.name = str(self._path)
 
     def read(self) -> StoredRegistry | None:
@@ -34,21 +35,28 @@ class EmbeddedStore(RegistryStore):
             return None
         with self._transaction() as db:
             tables.prepare(db, self._path)
-            content, self._read = tables.read_content(db), tables.read_state(db)
+            content, self._read = tables.read_content(db), self._version(db)
             live = [broker.node_id for broker in content.image.brokers.values() if self._is_running(broker.process)]
             return StoredRegistry(content, tables.read_move(db), live)
 
     def write(self, content: RegistryContent, move: Move) -> None:
         with self._transaction() as db:
+            if self._version(db) != self._read:
+                raise UsageError(f"{self._path}: was written while the registry was moved there; move it again")
             tables.make_tables(db, content)
             tables.set_move(db, move)
+            self._read = self._version(db)
 
     def set_move(self, move: Move | None) -> bool:
         with self._transaction() as db:
-            if tables.read_state(db) != self._read:
+            if self._version(db) != self._read:
                 return False
             tables.set_move(db, move)
+            self._read = self._version(db)
             return True
+
+    def _version(self, db: SqliteFile) -> tuple[object, ...] | None:
+        return (tables.read_state(db), tables.read_move(db)) if tables.has_tables(db) else None
 
     @contextmanager
     def _transaction(self) -> Iterator[SqliteFile]:
