@@ -13,6 +13,8 @@ __all__ = ["SqliteFile"]
 
 _BUSY_TIMEOUT_S: Final = 5.0
 _BUSY_PAUSE_S: Final = 0.001
+_ERROR_KIND: Final = 0xFF
+"""The bits of an SQLite error that do not tell its details."""
 _WAL_PAGES: Final = 100
 """The number of pages after which the write-ahead log is copied into the file and restarted, so that it does not grow
 on a full disk."""
@@ -39,7 +41,7 @@ class SqliteFile:
                 self._db.execute("PRAGMA journal_mode=WAL")
                 return
             except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                if error.sqlite_errorcode & _ERROR_KIND != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                     raise
             time.sleep(_BUSY_PAUSE_S)
 
