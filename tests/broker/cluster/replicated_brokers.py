@@ -193,8 +193,11 @@ class ReplicatedBrokers:
         return self.partition(node_id, topic, number).log.log_end_offset
 
     def bytes_of(self, node_id: int, topic: str, number: int = 0) -> bytes:
-        segments = self.on(node_id, lambda: self.partition(node_id, topic, number).log.segments)
-        return b"".join(segment.read(0, segment.size) for segment in segments)
+        def read() -> bytes:
+            segments = self.partition(node_id, topic, number).log.segments
+            return b"".join(segment.read(0, segment.size) for segment in segments)
+
+        return self.on(node_id, read)
 
     def wait_for(self, condition: Callable[[], bool], what: str = "the condition") -> None:
         next(iter(self.brokers.values())).wait_for(condition, what=what)
