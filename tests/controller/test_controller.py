@@ -370,6 +370,9 @@ def test_a_broker_is_unregistered_when_it_has_stopped(cluster: Cluster) -> None:
         one.unregister(BrokerId(2))
     with pytest.raises(BrokerIdNotRegistered, match="Broker ID 3 is not currently registered"):
         one.unregister(BrokerId(3))
+    one.fence(BrokerId(2), one.image.brokers[BrokerId(2)].epoch, "it stood still")
+    with pytest.raises(InvalidRequest, match="broker 2 is live or may be"):
+        one.unregister(BrokerId(2))
     two.stop()
     one.refresh()
     one.unregister(BrokerId(2))

@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from itertools import islice
@@ -73,7 +73,7 @@ from barnabas.network.time_slicing import TimeSlicer
 from barnabas.registry.content import RegistryContent
 from barnabas.registry.embedded import EmbeddedRegistry
 from barnabas.registry.processes import begin_process, end_process
-from barnabas.registry.registry import BrokerRegistration, Registry
+from barnabas.registry.registry import BrokerRegistration, Registry, node_id_in_use
 from barnabas.replication.group_commit import GroupCommit
 from barnabas.replication.replica import IsrChange
 from barnabas.replication.replica_manager import ReplicaManager
@@ -168,6 +168,8 @@ class Broker:
         self._reported_at = clock.monotonic()
         self.interrupted = False
         """Set by a signal handler: a start that is recovering logs ends with StartInterrupted."""
+        self.replaced: asyncio.Future[None] = loop.create_future()
+        """Done when another process has registered with this node id: whoever runs this broker has to stop it."""
         self.stopped = False
 
     # --- start and stop ---------------------------------------------------------------------------------------------
@@ -333,6 +335,7 @@ class Broker:
             self._open_registry(path, None, undo)
             image = self._image = self.registry.load().image
             recorded = self.registry.directories(self.node_id)
+            self._require_free_node_id(image, recorded)
             if not copied_by_others(image, self.node_id, recorded, directories):
                 require_directories(recorded, directories, self._lost_directories)
             self._make_data_directories()
@@ -348,6 +351,13 @@ class Broker:
             self._open_registry(Path(directories[0].path) / REGISTRY_FILE, adoption.founding(self.log_manager), undo)
             self._image = self.registry.load().image
         self.cluster_id = self.log_manager.cluster_id
+
+    def _require_free_node_id(self, image: MetadataImage, recorded: Mapping[UUID, str]) -> None:
+        """Raises UsageError if the node id is another running broker's, before it is written into new directories."""
+        registered = image.brokers.get(self.node_id)
+        is_another = bool(recorded) and recorded.keys().isdisjoint(self.log_manager.directory_paths())
+        if registered is not None and is_another and self.registry.has_session(self.node_id, registered.epoch):
+            raise node_id_in_use(self.node_id)
 
     def _open_registry(self, path: Path | None, founding: RegistryContent | None, undo: contextlib.ExitStack) -> None:
         """Opens the registry in a file; without a path the one in ZooKeeper."""
@@ -540,6 +550,10 @@ class Broker:
             return  # the logs are closed, and others may own the directories: the next start reads the registry
         if change.image.version <= self._image.version:
             return  # the other way was faster
+        own = change.image.brokers.get(self.node_id)
+        if own is not None and own.epoch > self._controller.broker_epoch:
+            self._end_replaced()
+            return  # what is said of this node id there holds for the other process
         self._image = change.image
         if change.brokers_configured:
             self._take_dynamic_settings(change.image)
@@ -573,6 +587,12 @@ class Broker:
                 self._transaction_router.brokers_changed()
                 self._marker_channel.brokers_changed()
             self.transactions.leaders_changed()
+
+    def _end_replaced(self) -> None:
+        """Ends this broker, whose session was over when another process registered with its node id."""
+        if not self.replaced.done():
+            self.log.error("another process has registered as broker %d: this one ends", self.node_id)
+            self.replaced.set_result(None)
 
     def _take_dynamic_settings(self, image: MetadataImage) -> None:
         self.config = self.config.update_dynamic(image.broker_config(""), image.broker_config(str(self.node_id)))

@@ -37,7 +37,6 @@ from barnabas.errors import (
     KafkaError,
     NotController,
     RequestTimedOut,
-    UsageError,
 )
 from barnabas.metadata.delta import MetadataChange, MetadataDelta
 from barnabas.metadata.image import (
@@ -58,6 +57,7 @@ from barnabas.registry.registry import (
     SetBrokerConfig,
     SetFenced,
     SetTopicConfig,
+    node_id_in_use,
     start_with_registry,
 )
 from barnabas.types import BrokerId
@@ -103,6 +103,8 @@ class Controller:
         self._subscribers: list[Subscriber] = []
         self._image = EMPTY_IMAGE
         self._controller_epoch: int | None = None
+        self.broker_epoch = -1
+        """The epoch of this broker's registration."""
         self._mended: MetadataImage | None = None
         """The image that needs no change of leaders and ISRs, as the controller has found."""
         self._hinted = False
@@ -133,11 +135,10 @@ class Controller:
         """
         self._registry.watch(self._on_hint)
         with start_with_registry():
-            if self._registry.register_broker(registration) is None:
-                raise UsageError(
-                    f"node.id {self._config.node_id} is in use by another running broker of this cluster; "
-                    "stop it, or give this one another node.id"
-                )
+            broker_epoch = self._registry.register_broker(registration)
+            if broker_epoch is None:
+                raise node_id_in_use(registration.node_id)
+            self.broker_epoch = broker_epoch
             self._controller_epoch = self._registry.elect_controller()
             self._load()
             self._mend()
@@ -254,15 +255,18 @@ class Controller:
             pending = replication_control.leaders_after_brokers_changed(self._image, self._log_config_of)
             return (pending, False) if pending else (self._fencing([(node_id, epoch, False)]), True)
 
-        try:
-            if not self._registry.has_session(node_id, epoch):
-                return  # it would be fenced again at once
-        except RegistryUnavailable as error:
-            raise RequestTimedOut(str(error)) from None
+        if not self._has_session(node_id, epoch):
+            return  # it would be fenced again at once
         for _ in range(_ATTEMPTS):
             if self._change(decide):
                 return
         raise RequestTimedOut(f"the metadata changed {_ATTEMPTS} times while broker {node_id} was to be unfenced")
+
+    def _has_session(self, node_id: BrokerId, epoch: int) -> bool:
+        try:
+            return self._registry.has_session(node_id, epoch)
+        except RegistryUnavailable as error:
+            raise RequestTimedOut(str(error)) from None
 
     def resign(self, hold_s: float) -> None:
         """Gives the role of the controller up, and takes it again only if nobody else has it after so many seconds.
@@ -280,14 +284,18 @@ class Controller:
 
     def unregister(self, node_id: BrokerId) -> None:
         """Removes the registration of a broker that is not to come back. Partitions keep their replicas on it, to be
-        reassigned. Raises BrokerIdNotRegistered, and InvalidRequest for a live broker."""
+        reassigned. Raises BrokerIdNotRegistered, InvalidRequest for a broker that may be running, RequestTimedOut."""
 
         def decide() -> tuple[list[Change], None]:
             broker = self._image.brokers.get(node_id)
             if broker is None:
                 raise BrokerIdNotRegistered(f"Broker ID {node_id} is not currently registered")
-            if not broker.fenced:
-                raise InvalidRequest(f"broker {node_id} is live, and would go on without a registration: stop it first")
+            # A fenced one may only stand still, be cut off, or be about to be taken in.
+            if not broker.fenced or self._has_session(node_id, broker.epoch):
+                raise InvalidRequest(
+                    f"broker {node_id} is live or may be, and would go on without a registration: stop it first; the "
+                    "session of one that was killed ends by itself"
+                )
             return [RemoveBroker(node_id, broker.epoch)], None
 
         self._change(decide)

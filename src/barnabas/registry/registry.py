@@ -38,6 +38,7 @@ __all__ = [
     "SetFenced",
     "SetPartition",
     "SetTopicConfig",
+    "node_id_in_use",
     "start_with_registry",
 ]
 
@@ -61,6 +62,14 @@ def start_with_registry(what: str = "") -> Iterator[None]:
         raise
     except RegistryUnavailable as error:
         raise UsageError(f"{what}{error}") from None
+
+
+def node_id_in_use(node_id: int) -> UsageError:
+    """Returns the error of a broker that starts with the node id of another one."""
+    return UsageError(
+        f"node.id {node_id} is in use by another running broker of this cluster; stop it, or give this one another "
+        "node.id"
+    )
 
 
 class BrokerRegistration(NamedTuple):

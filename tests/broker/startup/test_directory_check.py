@@ -204,6 +204,15 @@ def test_a_shared_registry_is_founded_by_the_first_broker(tmp_path: Path) -> Non
         assert broker.end_offsets("t") == [1]
 
 
+def test_a_node_id_in_use_is_not_written_into_a_new_directory(tmp_path: Path) -> None:
+    settings = {"registry.file": str(tmp_path / "registry.db")}
+    with Broker(data_dir=tmp_path / "1", settings=settings):
+        with pytest.raises(UsageError, match=r"node\.id 1 is in use by another running broker.*another node\.id"):
+            Broker(data_dir=tmp_path / "2", settings=settings).start()
+        with Broker(data_dir=tmp_path / "2", settings={**settings, "node.id": 2}) as broker:
+            assert broker.image.brokers.keys() == {1, 2}
+
+
 def test_a_shared_registry_that_is_gone_is_not_founded_again(tmp_path: Path) -> None:
     registry = tmp_path / "registry.db"
     with Broker(data_dir=tmp_path / "1", settings={"registry.file": str(registry)}):

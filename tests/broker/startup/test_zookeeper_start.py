@@ -1,15 +1,19 @@
 """The settings of a broker's connection to ZooKeeper: TLS with a real server."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
-from barnabas.broker.startup.zookeeper_start import open_zookeeper
+from barnabas.broker.startup.zookeeper_start import open_zookeeper, open_zookeeper_store, with_node_id
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import UsageError
 from barnabas.metadata.image import PartitionImage
+from barnabas.registry.embedded import EmbeddedRegistry
+from barnabas.registry.embedded_store import EmbeddedStore
+from barnabas.registry.migration import move_registry
 from barnabas.registry.registry import BrokerRegistration, CreateTopic
 from barnabas.testing import Broker
 from certificates import make_certificate
@@ -54,6 +58,23 @@ def test_a_broker_with_its_registry_behind_tls(settings: dict[str, str], tmp_pat
         broker.create_topic("t", 3)
         broker.restart()
         assert broker.topics() == ["t"]
+
+
+def test_a_registry_moves_behind_tls(settings: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "registry.db"
+    EmbeddedRegistry(path).close()
+    with closing(EmbeddedStore(path)) as source, closing(open_zookeeper_store(config_of(settings))) as target:
+        moved = move_registry(source, target)
+    assert not moved.differences
+    with closing(open_zookeeper(config_of(settings), [])) as registry:
+        assert registry.load().image.cluster_id == moved.content.image.cluster_id
+
+
+def test_a_generated_node_id_is_none_that_was_given_by_hand(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    config = BrokerConfig.of({"zookeeper.connect": zookeeper.new_path(), "log.dirs": str(tmp_path)})
+    with closing(open_zookeeper(config, [])) as registry:
+        registry.register_broker(BrokerRegistration(1001, {UUID(int=1): "/elsewhere"}, ()))
+    assert with_node_id(config).node_id == 1002
 
 
 def test_many_answers_in_one_tls_record_are_read_at_once(settings: dict[str, str], stopwatch: Stopwatch) -> None:

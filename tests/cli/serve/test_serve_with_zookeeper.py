@@ -77,6 +77,23 @@ def test_three_brokers_with_ids_from_zookeeper(serve: Serve, tmp_path: Path) -> 
         assert admin.list_offsets({TopicPartition("t", 0): "latest"})[TopicPartition("t", 0)].offset == 2
 
 
+def test_a_broker_ends_when_another_process_has_taken_its_place(serve: Serve, tmp_path: Path) -> None:
+    """It stood still until its session was over, and would use the registration of the other one."""
+    session = "--set", "zookeeper.session.timeout.ms=4000"
+    ready(serve(tmp_path / "1", "--node-id", "1"))
+    old = serve(tmp_path / "2", "--node-id", "2", *session)
+    ready(old)
+    old.send_signal(signal.SIGSTOP)
+
+    def is_replaced() -> bool:
+        stdout = serve(tmp_path / "new 2", "--node-id", "2", *session).stdout
+        return stdout is not None and "is ready" in stdout.readline()
+
+    wait_for(is_replaced, "the end of the session")
+    old.send_signal(signal.SIGCONT)
+    assert old.wait(60) == 1
+
+
 @contextlib.contextmanager
 def losing_connections(address: str, answers: Sequence[int]) -> Iterator[str]:
     """The context in which ZooKeeper is reached at another address, by connections that end after so many answers, one

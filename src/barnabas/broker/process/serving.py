@@ -83,19 +83,20 @@ async def _serve(
             return 0 if broker.interrupted else error
         try:
             settle_collector()
-            stopping = asyncio.ensure_future(stop.wait())
+            ending = asyncio.ensure_future(stop.wait()), broker.replaced
             if broker.cluster is not None:
-                await asyncio.wait((stopping, broker.cluster.joined()), return_when=asyncio.FIRST_COMPLETED)
-            if not broker.interrupted:
+                await asyncio.wait((*ending, broker.cluster.joined()), return_when=asyncio.FIRST_COMPLETED)
+            if not broker.interrupted and not broker.replaced.done():
                 _tell_ready(broker, ready_file, began, ready_as_json)
-            await stopping
+            await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
             tell_service_manager("STOPPING=1")
-            await broker.leave_cluster()
+            if not broker.replaced.done():
+                await broker.leave_cluster()
         finally:
             if ready_file is not None:
                 _remove(ready_file)
             closed = _stopped(broker)
-    return 0 if closed else 1
+    return 0 if closed and not broker.replaced.done() else 1
 
 
 @contextlib.contextmanager

@@ -91,7 +91,14 @@ def with_node_id(config: BrokerConfig) -> BrokerConfig:
     if known is None:
         registry = _open(config, None)
         try:
-            known = str(config.reserved_broker_max_id + registry.next_node_id())
+            known = str(_free_node_id(registry, config.reserved_broker_max_id))
         finally:
             registry.close()
     return BrokerConfig({**config.static, "node.id": known})
+
+
+def _free_node_id(registry: "ZooKeeperRegistry", reserved_max: int) -> int:
+    """Draws node ids until one is not that of a broker that was given it by hand."""
+    while registry.directories(node_id := reserved_max + registry.next_node_id()):
+        pass
+    return node_id
