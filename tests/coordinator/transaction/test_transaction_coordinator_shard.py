@@ -127,6 +127,29 @@ class TestReload:
         rig.settle()
         assert len(rig.markers.sent) == 1
 
+    def test_a_decision_after_the_load_gets_its_markers_with_its_own_commit(self) -> None:
+        """The commit of what was loaded says nothing of it: the next coordinator may lack it and decide otherwise."""
+        rig = TransactionRig()
+        loaded, later = rig.producer("loaded"), rig.producer("later")
+        rig.add(loaded, transactional_id="loaded")
+        rig.add(later, transactional_id="later")
+        rig.log.replicated = False
+        rig.end_later(loaded, transactional_id="loaded")
+        rig.restart()
+        end = rig.log.ends[0]
+        answer = rig.end_later(later, transactional_id="later", transaction_version=0)
+        rig.log.marks[0] = end
+        rig.transactions.on_high_watermark(0, end)
+        rig.settle()
+        assert [markers.producer_id for markers in rig.markers.sent] == [loaded[0]]
+        assert (rig.state("loaded"), rig.state("later")) == ("CompleteCommit", "PrepareCommit")
+        assert not answer.done
+        rig.transactions.on_high_watermark(0, rig.log.commit(0))
+        rig.settle()
+        assert answer.value == later
+        assert [markers.producer_id for markers in rig.markers.sent] == [loaded[0], later[0]]
+        assert rig.state("later") == "CompleteCommit"
+
     def test_the_same_state(self) -> None:
         rig = TransactionRig()
         for name in ("empty", "ongoing", "committed", "aborted", "kept"):

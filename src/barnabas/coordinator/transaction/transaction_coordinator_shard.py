@@ -8,6 +8,7 @@ from __future__ import annotations  # annotations of nested functions would be e
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from barnabas.coordinator.coordinator_shard import NOTHING, CoordinatorResult, CoordinatorTimer
@@ -99,22 +100,23 @@ class TransactionCoordinatorShard:
         """Starts the timers of ongoing transactions and the end markers of decided ones."""
         self._loading = False
         now_ms = self._now_ms()
-        prepared = 0
+        decided: list[tuple[str, TransactionMetadata]] = []
         for transactional_id, metadata in self.transactions.items():
             if metadata.state is S.ONGOING:
                 self._start_timer(transactional_id, metadata, now_ms)
             elif metadata.state in PREPARED:
-                prepared += 1
-        if prepared:
-            self._log.info("%d transactions are decided and get their end markers", prepared)
+                decided.append((transactional_id, metadata))
+        if decided:
+            self._log.info("%d transactions are decided and get their end markers", len(decided))
             # An operation without records: it is complete once all loaded records are committed, the decisions
-            # included.
-            self._timers.schedule(RESUME, 0, lambda: CoordinatorResult(done=self._resume))
+            # included. What is decided meanwhile is not yet committed then, and has its own end markers.
+            self._timers.schedule(RESUME, 0, lambda: CoordinatorResult(done=partial(self._resume, decided)))
 
-    def _resume(self, error: KafkaError | None) -> None:
+    def _resume(self, decided: list[tuple[str, TransactionMetadata]], error: KafkaError | None) -> None:
+        """Begins the end markers of the decisions that were loaded and still wait for them."""
         if error is None:
-            for transactional_id, metadata in list(self.transactions.items()):
-                if metadata.state in PREPARED:
+            for transactional_id, metadata in decided:
+                if self.transactions.get(transactional_id) is metadata:
                     self._on_prepared(transactional_id, metadata)
 
     def unloaded(self) -> None:
