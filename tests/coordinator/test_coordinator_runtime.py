@@ -97,7 +97,7 @@ def test_loading_goes_in_steps_and_a_request_moves_its_partition_to_the_front() 
     assert order == [2, 0, 1]
 
 
-def test_a_damaged_batch_fails_the_partition_until_the_next_election(world: World) -> None:
+def test_a_partition_whose_batch_is_damaged_is_loaded_again_by_an_election(world: World) -> None:
     world.add(1)
     good = world.log.batches[0][0]
     world.log.batches[0][0] = good[:-1] + bytes([good[-1] ^ 1])
@@ -109,6 +109,86 @@ def test_a_damaged_batch_fails_the_partition_until_the_next_election(world: Worl
     world.runtime.load(0, 2)
     world.scheduler.advance(0.01)
     assert world.add(1).value == 2
+
+
+class TestFailedLoads:
+    @pytest.fixture
+    def world(self) -> World:
+        """Three partitions with a number each, and they are to be read."""
+        world = World()
+        for partition in range(3):
+            world.runtime.load(partition, 1)
+            world.add(partition + 1, partition=partition)
+        world.runtime = world.make()
+        for partition in range(3):
+            world.runtime.load(partition, 2)
+        return world
+
+    @pytest.mark.parametrize("method", ["read", "log_range"])
+    def test_they_are_tried_again_until_one_succeeds(
+        self, world: World, method: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A disk that fails for a while is no reason to wait for an election, which may never come."""
+        times: list[float] = []
+
+        def unreadable(*arguments: object) -> bytes:
+            times.append(world.scheduler.now - start)
+            raise KafkaStorageError("Too many open files")
+
+        start = world.scheduler.now
+        world.runtime.unload(1)
+        world.runtime.unload(2)
+        with monkeypatch.context() as patched:
+            patched.setattr(world.log, method, unreadable)
+            world.runtime.load(0, 3)
+            waiting = world.add(1)
+            world.scheduler.advance(0.5)
+            assert isinstance(waiting.value, NotCoordinator)
+            world.scheduler.advance(99.5)
+        assert times == pytest.approx([0, 1, 3, 7, 15, 31, 61, 91])
+        assert isinstance(world.add(1).value, NotCoordinator)
+        world.scheduler.advance(30)
+        assert world.add(1).value == 2
+        assert world.scheduler.pending() == 0
+        failures = [record for record in caplog.records if record.levelname == "ERROR"]
+        assert [record.getMessage() for record in failures] == [
+            "Loading __sums-0 failed, and is tried again until it succeeds: Too many open files"
+        ]
+        assert failures[0].exc_info is None
+
+    def test_the_next_leader_ends_the_tries(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(world.log, "read", broken)
+        world.scheduler.advance(2)
+        for partition in range(3):
+            world.runtime.unload(partition)
+        assert world.scheduler.pending() == 0
+        assert world.runtime.partitions() == []
+
+    @pytest.mark.parametrize(("machine", "method"), [(Sum, "loaded"), (Sum, "replay"), (World, "read")])
+    def test_a_bug_in_one_does_not_hold_up_the_others(
+        self,
+        world: World,
+        machine: type,
+        method: str,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        place = world.log if machine is World else machine
+        whole = getattr(place, method)
+
+        def broken_at_first(*arguments: Any) -> Any:
+            monkeypatch.setattr(place, method, whole)
+            raise RuntimeError("a bug")
+
+        monkeypatch.setattr(place, method, broken_at_first)
+        waiting = [world.add(1, partition=partition) for partition in range(3)]
+        world.scheduler.advance(0)
+        assert isinstance(waiting[2].value, NotCoordinator), "the last to be asked for is loaded first"
+        assert [later.value for later in waiting[:2]] == [2, 3]
+        (failure,) = [record for record in caplog.records if record.levelname == "ERROR"]
+        assert failure.exc_info is not None
+        world.scheduler.advance(1)
+        assert world.add(1, partition=2).value == 4
 
 
 def test_older_epochs_are_not_listened_to(world: World) -> None:

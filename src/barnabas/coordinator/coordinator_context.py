@@ -27,7 +27,7 @@ class CoordinatorState(Enum):
     LOADING = "loading"
     ACTIVE = "active"
     FAILED = "failed"
-    """The log could not be read. Requests get NotCoordinator, and the next election tries again."""
+    """The log could not be read. Requests get NotCoordinator until another load succeeds."""
 
 
 class DeferredEvent:
@@ -57,12 +57,14 @@ class CoordinatorContext(Generic[S]):
     __slots__ = (
         "busy",
         "deferred",
+        "failures",
         "high_watermark",
         "last_written_offset",
         "leader_epoch",
         "loader",
         "log_start_offset",
         "partition",
+        "retry",
         "shard",
         "started",
         "state",
@@ -84,6 +86,10 @@ class CoordinatorContext(Generic[S]):
         self.busy = False
         self.deferred: deque[DeferredEvent] = deque()
         self.waiters = LoadWaiters(scheduler)
+        self.failures = 0
+        """The loads that have failed before this one in the same leader epoch."""
+        self.retry: TimerHandle | None = None
+        """The timer of the next load after this one has failed."""
 
     def committed(self, high_watermark: Offset) -> None:
         """Sends the responses that the high watermark covers, in the order of their writes."""
@@ -99,6 +105,8 @@ class CoordinatorContext(Generic[S]):
 
     def close(self, error: KafkaError) -> None:
         """Fails all waiting requests, stops the timers and unloads the shard."""
+        if self.retry is not None:
+            self.retry.cancel()
         shard, self.shard = self.shard, None
         if shard is not None:
             shard.unloaded()

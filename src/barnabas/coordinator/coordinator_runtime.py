@@ -6,7 +6,7 @@ once. All of these are plain calls on the event loop's thread: nothing runs betw
 
 A partition is loaded in chunks, between which other work runs. One partition loads at a time. A request for a partition
 in the queue moves it to the front and waits for it (`load_waiters.py`). The shard of an empty partition is made at its
-first use.
+first use. A load that fails is tried again until it succeeds or another broker leads.
 
 Where we differ from Kafka: reads wait for the commit of earlier writes instead of reading a snapshot, and requests wait
 for the load of their partition instead of being refused.
@@ -46,6 +46,9 @@ __all__ = ["CoordinatorLog", "CoordinatorRuntime", "Reply", "Scheduler", "TimerH
 
 PENDING_MAX: Final = 100_000
 """The bound on the responses of one partition that wait for the high watermark. Above it requests are refused."""
+LOAD_RETRY_S: Final = 1.0
+"""The first wait before a load that failed is tried again; it doubles up to `LOAD_RETRY_MAX_S`."""
+LOAD_RETRY_MAX_S: Final = 30.0
 
 S = TypeVar("S", bound=CoordinatorShard[Any])
 R = TypeVar("R")
@@ -94,11 +97,13 @@ class CoordinatorRuntime(Generic[S, R]):
             if context.leader_epoch >= leader_epoch and context.state is not CoordinatorState.FAILED:
                 return
             self.unload(partition, leader_epoch)
-        context = CoordinatorContext(partition, leader_epoch, self._scheduler)
-        self._contexts[partition] = context
+        self._load(CoordinatorContext(partition, leader_epoch, self._scheduler))
+
+    def _load(self, context: CoordinatorContext[S]) -> None:
+        self._contexts[context.partition] = context
         try:
-            start, end = self._log.log_range(partition)
-        except KafkaError as error:
+            start, end = self._log.log_range(context.partition)
+        except Exception as error:
             self._fail(context, error)
             return
         context.log_start_offset = start
@@ -410,15 +415,14 @@ class CoordinatorRuntime(Generic[S, R]):
         context = self._load_queue[0]
         try:
             loader = self._loader(context)
-            finished = loader.step()
-        except (KafkaError, OSError) as error:
-            self._load_queue.remove(context)
-            self._fail(context, error)
-        else:
-            if finished:
+            if loader.step():
                 self._load_queue.remove(context)
                 self._activate(context, loader.records)
-        self._schedule_load()
+        except Exception as error:
+            # A bug, too, must not keep the partitions behind this one from being loaded.
+            self._fail(context, error)
+        finally:
+            self._schedule_load()
 
     def _loader(self, context: CoordinatorContext[S]) -> CoordinatorLoader[R]:
         if context.loader is None:
@@ -441,9 +445,24 @@ class CoordinatorRuntime(Generic[S, R]):
         context.waiters.serve(self._logger)
 
     def _fail(self, context: CoordinatorContext[S], error: Exception) -> None:
-        self._logger.error("Loading %s-%d failed: %s", self.topic, context.partition, error)
-        context.close(NotCoordinator(f"{self.topic}-{context.partition} could not be read: {error}"))
+        if context in self._load_queue:
+            self._load_queue.remove(context)
+        self._logger.log(
+            logging.DEBUG if context.failures else logging.ERROR,  # said once, and "Loaded" when it is over
+            "Loading %s-%d failed, and is tried again until it succeeds: %s",
+            *(self.topic, context.partition, error),
+            exc_info=None if isinstance(error, KafkaError | OSError) else error,
+        )
         context.state = CoordinatorState.FAILED
+        context.close(NotCoordinator(f"{self.topic}-{context.partition} could not be read: {error}"))
+        delay_s = min(LOAD_RETRY_S * 2 ** min(context.failures, 10), LOAD_RETRY_MAX_S)
+        context.retry = self._scheduler.call_later(delay_s, lambda: self._load_again(context))
+
+    def _load_again(self, failed: CoordinatorContext[S]) -> None:
+        """Loads a partition after a failure. The timer that calls this ends with the leadership."""
+        context: CoordinatorContext[S] = CoordinatorContext(failed.partition, failed.leader_epoch, self._scheduler)
+        context.failures = failed.failures + 1
+        self._load(context)
 
 
 def _ignore(response: object) -> None:

@@ -63,13 +63,14 @@ def test_whole_batches_are_read_up_to_the_end(log: ReplicatedCoordinatorLog) -> 
     assert log.read(0, 7, 10_000) == b""
 
 
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), EOFError("the segment ends early")])
 def test_a_disk_that_does_not_read_is_a_storage_error(
-    log: ReplicatedCoordinatorLog, monkeypatch: pytest.MonkeyPatch
+    log: ReplicatedCoordinatorLog, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(piece: FileSlice) -> bytes:
-        raise OSError(5, "Input/output error")
+        raise error
 
     log.append(0, batch(1), 4)
     monkeypatch.setattr(FileSlice, "read", fail)
-    with pytest.raises(KafkaStorageError, match="__internal-0: Input/output error"):
+    with pytest.raises(KafkaStorageError, match=r"__internal-0: (Input/output error|the segment ends early)"):
         log.read(0, 0, 1000)

@@ -52,6 +52,8 @@ class ReplicatedCoordinatorLog:
             return read.file_slice.read()
         except OSError as error:
             raise KafkaStorageError(f"{found.topic_partition}: {error.strerror}") from error
+        except EOFError as error:
+            raise KafkaStorageError(f"{found.topic_partition}: {error}") from error
 
     def log_range(self, partition: int) -> tuple[Offset, Offset]:
         log = self._partition(partition).log
