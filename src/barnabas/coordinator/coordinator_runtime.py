@@ -8,8 +8,8 @@ A partition is loaded in chunks, between which other work runs. One partition lo
 in the queue moves it to the front and waits for it (`load_waiters.py`). The shard of an empty partition is made at its
 first use. A load that fails is tried again until it succeeds or another broker leads.
 
-Where we differ from Kafka: reads wait for the commit of earlier writes instead of reading a snapshot, and requests wait
-for the load of their partition instead of being refused.
+Where we differ from Kafka: reads wait for the commit of earlier writes instead of reading a snapshot, and requests of
+clients wait for the load of their partition instead of being refused.
 """
 
 from __future__ import annotations  # annotations of nested functions would be evaluated at every call
@@ -200,8 +200,11 @@ class CoordinatorRuntime(Generic[S, R]):
         transaction_version: int,
         reply: Reply[None],
     ) -> None:
-        """Appends the end marker of a transaction, which commits or drops its records. The errors are those of
-        `run`."""
+        """Appends the end marker of a transaction, which commits or drops its records. The errors are those of `run`.
+
+        A marker does not wait for the load of the partition: markers of other transactions, in the same request and in
+        those behind it, would wait with it. Its sender tries again.
+        """
 
         def write(context: CoordinatorContext[S]) -> None:
             batch = build_control_batch(
@@ -221,7 +224,7 @@ class CoordinatorRuntime(Generic[S, R]):
             self._shard(context)
             self._commit(context, NOTHING, write, reply)
 
-        self._start_when_loaded(partition, start, reply)
+        self._start_when_loaded(partition, start, reply, waits=False)
 
     def _start_when_loaded(
         self,

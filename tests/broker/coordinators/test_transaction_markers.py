@@ -184,3 +184,15 @@ def test_group_offsets_are_ended_by_the_group_coordinator(broker: Broker) -> Non
     assert broker.replica_manager.leader_of("__consumer_offsets", 0).log.log_end_offset == 1
     broker.groups.on_resigned(0)
     assert kind(write(broker, ("__consumer_offsets", 0))["__consumer_offsets", 0]) is NotLeaderOrFollower
+
+
+def test_a_group_coordinator_that_is_loading_holds_up_no_other_marker(broker: Broker) -> None:
+    result_of(broker.controller.call(lambda controller: controller.auto_create_topics(["__consumer_offsets"])))
+    places = ("__consumer_offsets", 0), ("t", 0)
+    assert write(broker, *places) == dict.fromkeys(places)
+    broker.groups.on_resigned(0)
+    broker.groups.on_elected(0, broker.replica_manager.leader_of("__consumer_offsets", 0).leader_epoch)
+    outcomes = write(broker, *places)
+    assert [kind(outcomes[TopicPartition(*place)]) for place in places] == [NotLeaderOrFollower, None]
+    broker.groups.runtime._load_chunk()
+    assert write(broker, *places) == dict.fromkeys(places)
