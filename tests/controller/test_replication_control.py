@@ -143,6 +143,22 @@ STORIES = {
         $ grow a to=2147483647
         a: POLICY_VIOLATION Excessively large number of partitions per request.
     """,
+    "internal topics keep their number of partitions": """
+        $ brokers 1
+        $ create __consumer_offsets __transaction_state a
+        __consumer_offsets: created
+        __transaction_state: created
+        a: created
+        $ grow __consumer_offsets __transaction_state a to=2
+        __consumer_offsets: INVALID_PARTITIONS The internal topic __consumer_offsets keeps its 1 partition(s): by their number brokers find the group or transactional id in them. offsets.topic.num.partitions and transaction.state.log.num.partitions count when such a topic is created.
+        __transaction_state: INVALID_PARTITIONS The internal topic __transaction_state keeps its 1 partition(s): by their number brokers find the group or transactional id in them. offsets.topic.num.partitions and transaction.state.log.num.partitions count when such a topic is created.
+        a: grown
+        $ show
+        __consumer_offsets-0 leader 1 epoch 0 isr 1 of 1
+        __transaction_state-0 leader 1 epoch 0 isr 1 of 1
+        a-0 leader 1 epoch 0 isr 1 of 1
+        a-1 leader 1 epoch 0 isr 1 of 1
+    """,
     "an election where all is well is not needed": """
         $ brokers 1
         $ create a

@@ -1,5 +1,8 @@
 """Decides about topics, partitions and leaders: pure functions from an image and a request to registry changes and the
 result of each part of the request. No I/O, no clock, no randomness of its own.
+
+Where we differ from Kafka: internal topics get no further partitions. Their number says which of them has the records
+of a group or a transactional id, so all committed offsets would seem to be lost, and open transactions would stay open.
 """
 
 from collections import Counter
@@ -236,6 +239,12 @@ def _more_partitions(
     if topic is None:
         raise UnknownTopicOrPartition("This server does not host this topic-partition.")
     present = len(topic.partitions)
+    if topic.is_internal:
+        raise InvalidPartitions(
+            f"The internal topic {topic.name} keeps its {present} partition(s): by their number brokers find the group "
+            "or transactional id in them. offsets.topic.num.partitions and transaction.state.log.num.partitions count "
+            "when such a topic is created."
+        )
     if request.total == present:
         raise InvalidPartitions(f"Topic already has {present} partition(s).")
     if request.total < present:
