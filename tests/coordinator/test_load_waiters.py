@@ -56,6 +56,26 @@ class TestWhileLoading:
         world.scheduler.advance(0)
         assert [later.value for later in waiting] == [10, 15]
 
+    def test_the_brokers_own_work_waits_to_the_end(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Nobody would do it again."""
+        assert world.runtime._load_handle is not None
+        world.runtime._load_handle.cancel()  # a log that is long
+        own = [Later() for _ in range(3)]
+        with monkeypatch.context() as patched:
+            patched.setattr("barnabas.coordinator.load_waiters.LOAD_WAITERS_MAX", 2)
+            for _ in range(2):
+                world.add(4)
+            for later in own:
+                world.runtime.run(0, lambda machine: machine.add(5), later, is_own=True)
+        assert isinstance(own.pop().value, CoordinatorLoadInProgress), "it has its bound, too"
+        world.scheduler.advance(10 * LOAD_WAIT_MAX_S)
+        world.is_in_doubt = True
+        late = world.add(6)
+        assert not any(later.done for later in own)
+        world.runtime._load_chunk()
+        assert [later.value for later in own] == [11, 16], "before the requests that came after it"
+        assert isinstance(late.value, NotCoordinator)
+
     def test_resigning_answers_those_who_wait(self, world: World) -> None:
         waiting = world.add(4)
         world.runtime.unload(0, 3)

@@ -176,7 +176,8 @@ class CoordinatorRuntime(Generic[S, R]):
         """Runs an operation. `reply` gets its response once all records written so far are committed, or an error.
 
         The records of a `transaction` share one batch and wait for its end marker. `waits` says that the request waits
-        for the load of the partition; `is_own` says that this is no request, but work of this broker.
+        for the load of the partition; `is_own` says that this is no request, but work of this broker, which waits until
+        the load has ended.
 
         Errors: those that the operation or the append raises; UnknownServerError for a bug; NotCoordinator;
         CoordinatorLoadInProgress; CoordinatorNotAvailable if too many responses wait; RequestTimedOut if the records
@@ -241,9 +242,15 @@ class CoordinatorRuntime(Generic[S, R]):
                 raise NotCoordinator(f"this broker stood still, and another one may lead {self.topic}-{partition}")
             self._check_room(context)
         except CoordinatorLoadInProgress as refusal:
+            context = self._contexts[partition]
+            if not is_own:
+                self._load_next(context)
             if waits:
-                self._contexts[partition].waiters.add(
-                    lambda late: self._start_when_loaded(partition, start, late), reply, refusal
+                context.waiters.add(
+                    lambda late: self._start_when_loaded(partition, start, late, is_own=is_own),
+                    reply,
+                    refusal,
+                    is_own=is_own,
                 )
             else:
                 reply(refusal)
@@ -258,7 +265,6 @@ class CoordinatorRuntime(Generic[S, R]):
         if context is None or context.state is CoordinatorState.FAILED:
             raise NotCoordinator(f"{self.topic}-{partition} is not led by this broker")
         if context.state is CoordinatorState.LOADING:
-            self._load_next(context)
             raise CoordinatorLoadInProgress(f"{self.topic}-{partition} is being read")
         return context
 

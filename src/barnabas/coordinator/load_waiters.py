@@ -20,7 +20,8 @@ __all__ = ["LoadWaiters"]
 LOAD_WAIT_MAX_S: Final = 5.0
 """Less than the request timeout of any client."""
 LOAD_WAITERS_MAX: Final = 1_000
-"""The bound on the requests for one partition, which are all served in one turn of the event loop."""
+"""The bound on the requests for one partition, which are all served in one turn of the event loop. The broker's own
+work may be as much again."""
 
 ReplyCallback = Callable[[Any], None]
 
@@ -50,16 +51,25 @@ class LoadWaiters:
         self._scheduler = scheduler
         self._waiting: deque[_Waiter] = deque()
 
-    def add(self, serve: Callable[[ReplyCallback], None], reply: ReplyCallback, refusal: KafkaError) -> None:
+    def add(
+        self,
+        serve: Callable[[ReplyCallback], None],
+        reply: ReplyCallback,
+        refusal: KafkaError,
+        *,
+        is_own: bool = False,
+    ) -> None:
         """Calls `serve` with a reply callback when the partition is loaded.
 
-        `reply` gets `refusal` if that takes too long, or at once if too many requests wait.
+        `reply` gets `refusal` if that takes too long, or at once if too many requests wait. The broker's own work has
+        no client that would try again: it keeps its place however long the load takes, and requests leave room for it.
         """
-        if len(self._waiting) >= LOAD_WAITERS_MAX:
+        if len(self._waiting) >= (2 * LOAD_WAITERS_MAX if is_own else LOAD_WAITERS_MAX):
             reply(refusal)
             return
         waiter = _Waiter(serve, reply)
-        waiter.handle = self._scheduler.call_later(LOAD_WAIT_MAX_S, lambda: self._refuse(waiter, refusal))
+        if not is_own:
+            waiter.handle = self._scheduler.call_later(LOAD_WAIT_MAX_S, lambda: self._refuse(waiter, refusal))
         self._waiting.append(waiter)
 
     def _refuse(self, waiter: _Waiter, refusal: KafkaError) -> None:
@@ -84,6 +94,6 @@ class LoadWaiters:
     def _take_all(self) -> "deque[_Waiter]":
         waiting, self._waiting = self._waiting, deque()
         for waiter in waiting:
-            assert waiter.handle is not None
-            waiter.handle.cancel()
+            if waiter.handle is not None:
+                waiter.handle.cancel()
         return waiting

@@ -144,6 +144,21 @@ class TestDelete:
         for group in "abcdef":
             assert rig.fetch_everything(group) == {("orders", 0): 1}
 
+    def test_deleted_partitions_leave_no_offsets_where_they_are_being_loaded(self) -> None:
+        """Otherwise a new topic of the same name would begin at the offsets of the old one."""
+        rig = Rig(partitions=3)
+        for group in "abcdef":
+            rig.commit({("orders", 0): 1, ("orders", 1): 2}, group=group)
+        for partition in range(3):
+            rig.groups.on_resigned(partition)
+            rig.groups.on_elected(partition, 2)
+        rig.groups.on_partitions_deleted([TopicPartition("orders", 1)])
+        rig.advance(0)
+        for group in "abcdef":
+            assert rig.fetch_everything(group) == {("orders", 0): 1}
+        rig.restart()
+        assert rig.fetch_everything("a") == {("orders", 0): 1}
+
 
 class TestExpiry:
     def test_simple_groups_by_the_time_of_the_commit(self) -> None:

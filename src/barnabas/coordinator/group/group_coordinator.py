@@ -127,13 +127,10 @@ class GroupCoordinator:
                 self.runtime.run(partition, lambda shard: shard.expire(), self._log_failure, is_own=True)
 
     def on_partitions_deleted(self, partitions: Iterable[TopicPartition]) -> None:
-        """Removes the offsets of deleted partitions from all groups."""
+        """Removes the offsets of deleted partitions from all groups, also of those that are being loaded."""
         gone = tuple(partitions)
         for partition in self.runtime.used_partitions():
-            if self.runtime.is_active(partition):
-                self.runtime.run(
-                    partition, lambda shard: shard.partitions_deleted(gone), self._log_failure, is_own=True
-                )
+            self.runtime.run(partition, lambda shard: shard.partitions_deleted(gone), self._log_failure, is_own=True)
 
     def _log_failure(self, response: object) -> None:
         if isinstance(response, KafkaError):
