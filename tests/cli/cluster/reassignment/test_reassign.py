@@ -1,11 +1,14 @@
 """`barnabas cluster reassign`, `drain` and `elect` against three brokers."""
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
-from barnabas.cli.cluster.reassignment.progress import seconds_text
+from barnabas import Admin
+from barnabas.cli.cluster.reassignment import moves
+from barnabas.cli.cluster.reassignment.progress import seconds_text, wait_until_done
 from barnabas.cli.framework.resources import chosen_partitions
 from barnabas.errors import ItemsFailed, NoReassignmentInProgress
 from barnabas.testing import Cluster
@@ -76,6 +79,41 @@ def test_a_broker_is_drained(kafka: Cluster, in_process: Run) -> None:
     refused = in_process("cluster", "drain", "3")
     assert refused.returncode == 1
     assert "u-0 needs 3 brokers for its replicas, and there are 2 brokers" in refused.stderr
+
+
+def begin_move_that_waits(kafka: Cluster) -> tuple[int, int, int]:
+    """Begins to move t-0 to a broker that does not reach its leader. Returns its leader, that broker, and the broker
+    that it leaves."""
+    leaving = kafka.controller
+    leader, target = sorted({1, 2, 3} - {leaving})
+    kafka.create_topic("t", assignments={0: [leader, leaving]})
+    kafka.cut(leader, target)
+    kafka.admin.alter_partition_reassignments({("t", 0): [leader, target]})
+    assert replicas(kafka, "t") == [[leader, target, leaving]]
+    return leader, target, leaving
+
+
+def test_a_drain_that_was_interrupted_goes_on(kafka: Cluster, in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    leader, target, leaving = begin_move_that_waits(kafka)
+    planned = in_process("cluster", "drain", str(leaving), "--json")
+    (row,) = json.loads(planned.stdout)["partitions"]
+    assert (row["replicas"], row["planned"]) == ([leader, target, leaving], [leader, target])
+
+    def heal_and_wait(admin: Admin, partitions: Collection[TopicPartition]) -> None:
+        kafka.heal()
+        wait_until_done(admin, partitions)
+
+    monkeypatch.setattr(moves, "wait_until_done", heal_and_wait)
+    done = in_process("cluster", "drain", str(leaving), "--execute")
+    assert (done.returncode, done.stdout) == (0, "moved 1 partition\n")
+    assert replicas(kafka, "t") == [[leader, target]]
+
+
+def test_a_plan_during_a_reassignment_keeps_the_replication_factor(kafka: Cluster, in_process: Run) -> None:
+    leader, target, _ = begin_move_that_waits(kafka)
+    for arguments in ((), ("--current",)):
+        (entry,) = json.loads(in_process("cluster", "reassign", "plan", "t", *arguments).stdout)["partitions"]
+        assert entry["replicas"] == [leader, target]
 
 
 def throttles(kafka: Cluster) -> dict[tuple[str, str], dict[str, str | None]]:

@@ -13,10 +13,11 @@ from barnabas.cli.framework.outcomes import outcomes
 from barnabas.cli.framework.output import CommandFailed, notice
 from barnabas.cli.framework.replication import ids_text
 from barnabas.cli.framework.resources import broker_ids, plural
+from barnabas.client.admin.reassignments import PartitionReassignment
 from barnabas.connection.cluster import TopicView
 from barnabas.types import TopicPartition
 
-__all__ = ["Throttle", "assignment_of", "begin_moves", "live_racks", "remove_throttle_at_end"]
+__all__ = ["Throttle", "assignment_of", "begin_moves", "live_racks", "remove_throttle_at_end", "without_removing"]
 
 SETTLED_S: Final = 5.0
 """The time in which all brokers know of the end of a reassignment."""
@@ -33,7 +34,20 @@ Throttle = Annotated[
 
 
 def assignment_of(views: Iterable[TopicView]) -> dict[TopicPartition, Sequence[int]]:
+    """Returns all replicas of each partition, during a reassignment also those that leave at its end."""
     return {TopicPartition(view.name, p.partition): p.replicas for view in views for p in view.in_order()}
+
+
+def without_removing(
+    present: Assignment, running: Mapping[TopicPartition, PartitionReassignment]
+) -> dict[TopicPartition, Sequence[int]]:
+    """Leaves out the replicas that the running reassignments remove. Ask for these before the topics: where one ends in
+    between, nothing is left to leave out."""
+    none = PartitionReassignment((), (), ())
+    return {
+        tp: [node_id for node_id in replicas if node_id not in running.get(tp, none).removing_replicas]
+        for tp, replicas in present.items()
+    }
 
 
 def live_racks(admin: Admin, wanted: Iterable[int] | None = None) -> dict[int, str | None]:

@@ -11,6 +11,7 @@ from barnabas.cli.cluster.reassignment.moves import (
     begin_moves,
     live_racks,
     remove_throttle_at_end,
+    without_removing,
 )
 from barnabas.cli.cluster.reassignment.plan import Assignment, plan_replicas
 from barnabas.cli.cluster.reassignment.progress import partition_sizes, progress_rows, progress_text
@@ -60,17 +61,19 @@ def plan(
     """Print a plan that spreads replicas and preferred leaders evenly over brokers and their racks, with few moves.
 
     It has the format of Kafka's kafka-reassign-partitions, for `reassign execute`. Nothing is moved. Without brokers it
-    is for all that are live, and without a topic for all topics.
+    is for all that are live, and without a topic for all topics. A reassignment in progress counts as carried out.
     """
     with cluster.admin() as admin:
+        running = admin.list_partition_reassignments()
         views = admin.list_topics(internal=True)
         wanted = chosen_topics(admin, topics) if topics else views
         racks, sizes = live_racks(admin, broker), partition_sizes(admin)
-    present = assignment_of(wanted)
+    present = without_removing(assignment_of(wanted), running)
     if current:
         print_json(reassignment_json(present))
         return
-    others = {tp: replicas for tp, replicas in assignment_of(views).items() if tp not in present}
+    everything = without_removing(assignment_of(views), running)
+    others = {tp: replicas for tp, replicas in everything.items() if tp not in present}
     planned = plan_replicas(present, racks, replication_factor=replication_factor or None, others=others, sizes=sizes)
     print_json(reassignment_json(planned))
     if not json:
@@ -145,11 +148,14 @@ def drain(
     only: `barnabas cluster reassign status` shows what is left.
     """
     with cluster.admin() as admin:
+        running = admin.list_partition_reassignments()
         present = assignment_of(admin.list_topics(internal=True))
         racks = live_racks(admin)
         racks.pop(broker, None)
-        leaving = {tp: replicas for tp, replicas in present.items() if broker in replicas}
-        others = {tp: replicas for tp, replicas in present.items() if tp not in leaving}
+        kept = without_removing(present, running)
+        # What leaves the broker already is waited for as well: it has these replicas until that is done.
+        leaving = {tp: kept[tp] for tp, replicas in present.items() if broker in replicas}
+        others = {tp: replicas for tp, replicas in kept.items() if tp not in leaving}
         planned = plan_replicas(leaving, racks, others=others, sizes=partition_sizes(admin))
         if not execute:
             _show_plan(present, planned, broker, json)
