@@ -159,6 +159,21 @@ STORIES = {
         a-0 leader 1 epoch 0 isr 1 of 1
         a-1 leader 1 epoch 0 isr 1 of 1
     """,
+    "partitions that are added during a reassignment get as many replicas as the others will have": """
+        $ brokers 1 2 3 4
+        $ create a assign=1,2,3
+        a: created
+        $ reassign a-0=1,2,4
+        a-0: reassigned
+        $ grow a to=2
+        a: grown
+        $ grow a to=3 assign=2,3,4
+        a: grown
+        $ show
+        a-0 leader 1 epoch 0 isr 1,2,3 of 1,2,4,3 adding 4 removing 3
+        a-1 leader 1 epoch 0 isr 1,2,3 of 1,2,3
+        a-2 leader 2 epoch 0 isr 2,3,4 of 2,3,4
+    """,
     "an election where all is well is not needed": """
         $ brokers 1
         $ create a

@@ -21,6 +21,11 @@ def test_looking_things_up() -> None:
     assert topic("a").replication_factor == 2
 
 
+def test_replicas_that_a_reassignment_removes_do_not_count_for_the_replication_factor() -> None:
+    moving = PARTITION._replace(replicas=(1, 3, 2), adding_replicas=(3,), removing_replicas=(2,))
+    assert topic("a")._replace(partitions=(moving,)).replication_factor == 2
+
+
 def test_internal_topics_and_collisions() -> None:
     assert topic("__consumer_offsets").is_internal
     assert not topic("__my_own").is_internal

@@ -77,7 +77,9 @@ class TopicImage(NamedTuple):
 
     @property
     def replication_factor(self) -> int:
-        return len(self.partitions[0].replicas)
+        """Returns the number of replicas of the first partition, after a reassignment that is in progress."""
+        first = self.partitions[0]
+        return len(first.replicas) - len(first.removing_replicas)
 
 
 class BrokerImage(NamedTuple):

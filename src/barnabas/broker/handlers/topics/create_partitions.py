@@ -1,5 +1,9 @@
 """CreatePartitions v0-v3: more partitions for existing topics. They exist and have leaders when the response is
-sent."""
+sent.
+
+Where we differ from Kafka: replicas that a reassignment removes do not count for the replication factor of new
+partitions.
+"""
 
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import LazySequence
