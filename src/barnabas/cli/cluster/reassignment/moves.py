@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Final
 
 from barnabas import Admin
@@ -17,11 +18,21 @@ from barnabas.client.admin.reassignments import PartitionReassignment
 from barnabas.connection.cluster import TopicView
 from barnabas.types import TopicPartition
 
-__all__ = ["Throttle", "assignment_of", "begin_moves", "live_racks", "remove_throttle_at_end", "without_removing"]
+__all__ = [
+    "Throttle",
+    "alter_reassignments",
+    "assignment_of",
+    "begin_moves",
+    "live_racks",
+    "remove_throttle_at_end",
+    "without_removing",
+]
 
 SETTLED_S: Final = 5.0
 """The time in which all brokers know of the end of a reassignment."""
 POLL_S: Final = 0.2
+PARTITIONS_AT_ONCE: Final = 1000
+"""Barnabas's controller refuses more than 10,000 in one request."""
 
 Throttle = Annotated[
     int,
@@ -62,13 +73,27 @@ def begin_moves(admin: Admin, planned: Assignment, *, wait: bool, throttle: int)
         return {}
     if throttle:
         set_throttle(admin, planned, throttle)
-    wanted: dict[tuple[str, int], Sequence[int] | None] = {tp: list(replicas) for tp, replicas in planned.items()}
-    _, failed = outcomes(lambda: admin.alter_partition_reassignments(wanted))
+    failed = alter_reassignments(admin, planned)
     if wait:
         begun = {tp: replicas for tp, replicas in planned.items() if tp not in failed}
         wait_until_done(admin, begun)
         failed |= _not_moved(admin, begun)
         remove_throttle_at_end(admin)
+    return failed
+
+
+def alter_reassignments(
+    admin: Admin, wanted: Mapping[TopicPartition, Sequence[int] | None]
+) -> dict[TopicPartition, Exception]:
+    """Begins reassignments, or cancels them (None), in requests that are not too large for a controller. Returns the
+    errors."""
+    failed: dict[TopicPartition, Exception] = {}
+    partitions = list(wanted)
+    for first in range(0, len(partitions), PARTITIONS_AT_ONCE):
+        chunk: dict[tuple[str, int], Sequence[int] | None] = {
+            tp: wanted[tp] for tp in partitions[first : first + PARTITIONS_AT_ONCE]
+        }
+        failed |= outcomes(partial(admin.alter_partition_reassignments, chunk))[1]
     return failed
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 from barnabas.cli.cluster.reassignment.file import parse_assignment, reassignment_json
 from barnabas.cli.cluster.reassignment.moves import (
     Throttle,
+    alter_reassignments,
     assignment_of,
     begin_moves,
     live_racks,
@@ -18,7 +19,6 @@ from barnabas.cli.cluster.reassignment.progress import partition_sizes, progress
 from barnabas.cli.cluster.reassignment.throttle import throttle_rates
 from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
-from barnabas.cli.framework.outcomes import outcomes
 from barnabas.cli.framework.output import CommandFailed, notice, print_json, show, table
 from barnabas.cli.framework.replication import ids_text
 from barnabas.cli.framework.resources import PARTITIONS, chosen_partitions, chosen_topics, plural
@@ -130,7 +130,7 @@ def cancel(
     with cluster.admin() as admin:
         running = admin.list_partition_reassignments()
         chosen = [tp for tp in chosen_partitions(admin, topics) if tp in running] if topics else list(running)
-        _, failed = outcomes(lambda: admin.alter_partition_reassignments(dict.fromkeys(chosen)))
+        failed = alter_reassignments(admin, dict.fromkeys(chosen))
         remove_throttle_at_end(admin)
     _finish(dict.fromkeys(chosen, ()), failed, "cancelled", json, nothing="no reassignment is in progress")
 
