@@ -35,8 +35,8 @@ class FakeAdmin:
             raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
         return SimpleNamespace(name=name, partitions=dict.fromkeys(range(self.COUNTS[name])))
 
-    def describe_cluster(self) -> Any:
-        return SimpleNamespace(brokers={3: None, 1: None})
+    def describe_cluster(self, *, include_fenced: bool = False) -> Any:
+        return SimpleNamespace(brokers={3: None, 1: None} | ({4: None} if include_fenced else {}))
 
 
 ADMIN: Any = FakeAdmin()
@@ -84,6 +84,9 @@ def test_brokers_are_those_of_the_cluster() -> None:
     assert broker_ids(ADMIN, [3, 3]) == [3]
     with pytest.raises(CommandFailed, match="broker 2 is not in the cluster; its brokers are 1, 3"):
         broker_ids(ADMIN, [2])
+    with pytest.raises(CommandFailed, match="broker 4 is not in the cluster"):
+        broker_ids(ADMIN, [4])
+    assert broker_ids(ADMIN, [4], include_fenced=True) == [4]
 
 
 def test_counts_of_things() -> None:

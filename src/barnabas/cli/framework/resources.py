@@ -97,9 +97,10 @@ def split_partitions(text: str) -> tuple[str, list[int] | None]:
     return name, parse_partitions(numbers) if colon else None
 
 
-def broker_ids(admin: Admin, asked: Iterable[int] | None) -> list[int]:
-    """Returns these brokers, or for None all. Raises CommandFailed for one that is not in the cluster."""
-    there = sorted(admin.describe_cluster().brokers)
+def broker_ids(admin: Admin, asked: Iterable[int] | None, *, include_fenced: bool = False) -> list[int]:
+    """Returns these brokers, or for None all that are live, with `include_fenced` all that are registered. Raises
+    CommandFailed for one that is not among them."""
+    there = sorted(admin.describe_cluster(include_fenced=include_fenced).brokers)
     for broker_id in asked or ():
         if broker_id not in there:
             known = ", ".join(map(str, there))

@@ -81,6 +81,29 @@ def test_a_broker_is_drained(kafka: Cluster, in_process: Run) -> None:
     assert "u-0 needs 3 brokers for its replicas, and there are 2 brokers" in refused.stderr
 
 
+def test_a_broker_without_replicas_and_registration_is_not_drained(kafka: Cluster, in_process: Run) -> None:
+    for arguments in ((), ("--execute",)):
+        refused = in_process("cluster", "drain", "33", *arguments)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert "broker 33 is not in the cluster; its brokers are 1, 2, 3" in refused.stderr
+
+
+def test_a_broker_that_has_stopped_is_drained_as_long_as_it_is_registered_or_has_replicas(
+    kafka: Cluster, in_process: Run
+) -> None:
+    leaver = next(node_id for node_id in kafka.node_ids if node_id != kafka.controller)
+    kept, target = sorted({1, 2, 3} - {leaver})
+    kafka.stop(leaver)
+    stopped = in_process("cluster", "drain", str(leaver))
+    assert (stopped.returncode, stopped.stdout) == (0, f"broker {leaver} has no replicas\n")
+    kafka.create_topic("t", assignments={0: [kept, leaver]})
+    kafka.admin.unregister_broker(leaver)
+    assert in_process("cluster", "drain", str(leaver), "--execute").stdout == "moved 1 partition\n"
+    assert replicas(kafka, "t") == [[kept, target]]
+    assert in_process("cluster", "drain", str(leaver)).returncode == 1
+    kafka.start(leaver)
+
+
 def begin_move_that_waits(kafka: Cluster) -> tuple[int, int, int]:
     """Begins to move t-0 to a broker that does not reach its leader. Returns its leader, that broker, and the broker
     that it leaves."""

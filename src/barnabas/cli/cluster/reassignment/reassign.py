@@ -21,7 +21,7 @@ from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.output import CommandFailed, notice, print_json, show, table
 from barnabas.cli.framework.replication import ids_text
-from barnabas.cli.framework.resources import PARTITIONS, chosen_partitions, chosen_topics, plural
+from barnabas.cli.framework.resources import PARTITIONS, broker_ids, chosen_partitions, chosen_topics, plural
 from barnabas.errors import UsageError
 from barnabas.types import TopicPartition
 
@@ -155,6 +155,8 @@ def drain(
         kept = without_removing(present, running)
         # What leaves the broker already is waited for as well: it has these replicas until that is done.
         leaving = {tp: kept[tp] for tp, replicas in present.items() if broker in replicas}
+        if not leaving:  # one that was unregistered before it was drained may have replicas yet
+            broker_ids(admin, [broker], include_fenced=True)
         others = {tp: replicas for tp, replicas in kept.items() if tp not in leaving}
         planned = plan_replicas(leaving, racks, others=others, sizes=partition_sizes(admin))
         if not execute:
