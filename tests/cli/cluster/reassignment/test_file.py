@@ -1,6 +1,7 @@
 """Plans in the format of kafka-reassign-partitions."""
 
 import json
+import re
 
 import pytest
 
@@ -27,10 +28,6 @@ def test_what_was_written_is_read() -> None:
         ('{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": []}]}', "has no topic"),
         ('{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": ["1"]}]}', "has no topic"),
         (
-            '{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": ["/d"]}]}',
-            "write any",
-        ),
-        (
             json.dumps({"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1]}] * 2}),
             "t-0 is there twice",
         ),
@@ -39,3 +36,32 @@ def test_what_was_written_is_read() -> None:
 def test_what_is_no_plan_is_told(text: str, told: str) -> None:
     with pytest.raises(UsageError, match=told):
         parse_assignment(text, "plan")
+
+
+def plan(**fields: object) -> str:
+    """Returns a plan for one partition with these fields in the place of valid ones."""
+    return json.dumps({"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1], **fields}]})
+
+
+@pytest.mark.parametrize("directories", [["/d"], ["any", "/d"], [5], 5, True, False, "any", "", {"any": 1}])
+def test_log_directories_that_are_no_list_of_any_are_refused(directories: object) -> None:
+    told = f"plan: the log_dirs of t-0 are {json.dumps(directories)}, and brokers choose"
+    with pytest.raises(UsageError, match=re.escape(told)):
+        parse_assignment(plan(log_dirs=directories), "plan")
+
+
+@pytest.mark.parametrize("directories", [["any"], [], None])
+def test_log_directories_may_be_left_open(directories: object) -> None:
+    assert parse_assignment(plan(log_dirs=directories), "plan") == {("t", 0): [1]}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *({"topic": 5}, {"topic": None}, {"partition": True}, {"partition": -1}, {"partition": 2**31}),
+        *({"partition": 0.0}, {"replicas": 1}, {"replicas": {"1": 1}}, {"replicas": [-1]}, {"replicas": [2**31]}),
+    ],
+)
+def test_fields_that_no_request_can_have_are_refused(fields: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match=r"has no topic, partition and replicas; .* from 0 to 2147483647"):
+        parse_assignment(plan(**fields), "plan")

@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from barnabas.cli.cluster.reassignment.plan import Assignment
 from barnabas.errors import UsageError
 from barnabas.types import TopicPartition
 
 __all__ = ["parse_assignment", "reassignment_json"]
+
+INT32_MAX: Final = 2**31 - 1
 
 
 def reassignment_json(assignment: Assignment) -> dict[str, Any]:
@@ -39,16 +41,32 @@ def parse_assignment(text: str, name: str) -> dict[TopicPartition, list[int]]:
     found: dict[TopicPartition, list[int]] = {}
     for entry in content["partitions"]:
         match entry:
-            case {"topic": str(topic), "partition": int(number), "replicas": [_, *_] as replicas} if all(
-                type(replica) is int for replica in replicas
+            case {"topic": str(topic), "partition": number, "replicas": [_, *_] as replicas} if all(
+                map(_is_id, (number, *replicas))
             ):
-                if any(directory != "any" for directory in entry.get("log_dirs") or ()):
-                    raise UsageError(f"{name}: replicas are put into log directories by the brokers; write any")
+                directories = entry.get("log_dirs")
+                if directories is not None and not _are_any(directories):
+                    raise UsageError(
+                        f"{name}: the log_dirs of {topic}-{number} are {json.dumps(directories)}, and brokers choose "
+                        'their directories themselves; write a list with "any" for each replica, or no log_dirs'
+                    )
                 if TopicPartition(topic, number) in found:
                     raise UsageError(f"{name}: {topic}-{number} is there twice")
                 found[TopicPartition(topic, number)] = replicas
             case _:
-                raise UsageError(f"{name}: {json.dumps(entry)} has no topic, partition and replicas")
+                raise UsageError(
+                    f"{name}: {json.dumps(entry)} has no topic, partition and replicas; the partition and the brokers "
+                    f"are whole numbers from 0 to {INT32_MAX}"
+                )
     if not found:
         raise UsageError(f"{name} has no partitions")
     return found
+
+
+def _is_id(value: object) -> bool:
+    """Returns whether it can be the number of a partition or of a broker; JSON's true cannot."""
+    return type(value) is int and 0 <= value <= INT32_MAX
+
+
+def _are_any(directories: object) -> bool:
+    return isinstance(directories, list) and all(directory == "any" for directory in directories)
