@@ -22,6 +22,7 @@ from zookeeper_server import ZooKeeperServer
 pytest.importorskip("kazoo", reason="the registry over ZooKeeper needs kazoo")
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 BROKERS = (1, 2, 3)
 ZOOKEEPER = 9
@@ -101,7 +102,10 @@ class Machines:
 
     def node(self, path: str) -> Any:
         """Returns the content of a node, None if there is none."""
-        return json.loads(self.tree.get(path)[0]) if self.tree.exists(path) else None
+        try:
+            return json.loads(self.tree.get(path)[0])
+        except NoNodeError:
+            return None
 
     @property
     def controller(self) -> int:
@@ -140,12 +144,16 @@ class Machines:
             yield producer
 
     def records(self, topic: str) -> list[bytes | None]:
+        """Returns the records up to the end that a client is told of."""
+        partition = barnabas.TopicPartition(topic, 0)
         with barnabas.Consumer(
-            topic, QUICK, bootstrap_servers=self.bootstrap, auto_offset_reset="earliest"
+            QUICK, bootstrap_servers=self.bootstrap, group_id=None, auto_offset_reset="earliest"
         ) as consumer:
+            consumer.assign([partition])
+            end = consumer.end_offsets([partition])[partition]
             found: list[bytes | None] = []
-            while batch := consumer.poll(timeout=2):
-                found += [record.value for record in batch]
+            while consumer.position(partition) < end:
+                found += [record.value for record in consumer.poll(timeout=1)]
             return found
 
 

@@ -89,7 +89,7 @@ def test_topics_are_deleted(cluster: Cluster, tree: KazooClient, tool: Callable[
     cluster.create_topic("deleted")
     assert "Topic deleted is marked for deletion." in tool("TopicCommand", "--delete", "--topic", "deleted")
     cluster.wait_for(lambda: not partitions_of(cluster, "deleted"), what="the deletion")
-    assert tree.get_children("/admin/delete_topics") == []
+    cluster.wait_for(lambda: tree.get_children("/admin/delete_topics") == [], what="the end of the request")
     assert "deleted" not in tool("TopicCommand", "--list").split()
 
 

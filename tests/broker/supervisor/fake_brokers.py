@@ -66,6 +66,10 @@ class FakeBroker:
         """Ends with the exit code of its argument, at the first start only."""
         return int(self._argument) if self.is_first else self.serves()
 
+    def always_fails(self) -> int:
+        """Ends with the exit code of its argument, at every start."""
+        return int(self._argument)
+
     def raises(self) -> int:
         """Ends with an exception, at the first start only."""
         if self.is_first:

@@ -203,11 +203,11 @@ def test_a_later_start_that_is_refused_is_tried_again(supervise: Supervise) -> N
 
 
 def test_a_process_that_does_not_end_is_killed(supervise: Supervise) -> None:
-    supervisor = supervise("stays", "serves", stop_timeout_s=0.2)
+    supervisor = supervise("stays", "serves", stop_timeout_s=5.0)  # broker 2 may take its time
     pid, _ = supervisor.ready()
     code, _, errors = supervisor.end(signal.SIGTERM)
     assert code == 1
-    assert f"broker 1 (pid {pid}) has not ended within 0.2 s: killing it" in errors
+    assert f"broker 1 (pid {pid}) has not ended within 5 s: killing it" in errors
     assert "broker 2 (pid" not in errors.split("stopping")[1]
 
 
@@ -246,12 +246,9 @@ def test_a_failed_fork_is_tried_again(supervise: Supervise) -> None:
 
 
 def test_a_signal_between_two_starts_ends_the_supervisor(supervise: Supervise) -> None:
-    supervisor = supervise("fails:1")
+    supervisor = supervise("always_fails:1")
     for _ in range(6):  # the pauses are long enough then
-        with contextlib.suppress(IndexError, ProcessLookupError):
-            os.kill(supervisor.pids(1)[-1], signal.SIGKILL)
         supervisor.log_until("starting it again")
-        (supervisor.directory / "starts-1").write_text("")
     assert supervisor.end(signal.SIGTERM)[0] == 0
 
 

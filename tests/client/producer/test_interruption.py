@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from barnabas.testing import Broker
-from client.conftest import SOON_S
 from stopwatch import Stopwatch
 
 SOURCES = str(Path(__file__).parents[3] / "src")
@@ -50,6 +49,10 @@ try:
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
+
+WITHIN_S = 5.0
+"""The promise is a tenth of a second, but another process has to come to it on a machine that may be busy. What the
+calls wait for lasts half a minute or more."""
 
 SLOW, DEAF = "slow", "deaf"
 SENT = "handle = producer.send('t', b'v')"
@@ -125,7 +128,7 @@ def test_sync(case: str, broker: Broker, deaf: str, stopwatch: Stopwatch) -> Non
     where, settings, before, call = CASES[case]
     program = PROGRAM.format(settings=settings, before=before or "pass", call=call)
     address = deaf if where == DEAF else broker.bootstrap_servers
-    assert interrupted_after(program, address, stopwatch) < SOON_S
+    assert interrupted_after(program, address, stopwatch) < WITHIN_S
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -134,7 +137,7 @@ def test_aio(case: str, broker: Broker, deaf: str, stopwatch: Stopwatch) -> None
     steps = "; ".join(awaited(step) for step in before.split("; ") if step)
     program = AIO_PROGRAM.format(settings=settings, before=steps or "pass", call=awaited(call))
     address = deaf if where == DEAF else broker.bootstrap_servers
-    assert interrupted_after(program, address, stopwatch) < SOON_S
+    assert interrupted_after(program, address, stopwatch) < WITHIN_S
 
 
 def awaited(step: str) -> str:

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import pytest
 
+from barnabas.testing.cluster import links
 from barnabas.testing.cluster.links import Links
 
 PATIENCE_S = 60
@@ -72,7 +73,8 @@ def silent(sock: socket.socket, seconds: float = 0.1) -> bool:
     return False
 
 
-def test_a_broker_that_does_not_listen_refuses_connections(peer: Peer) -> None:
+def test_a_broker_that_does_not_listen_refuses_connections(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "_REFUSED_S", 2.0)
     address = peer.listener.getsockname()
     peer.listener.close()
     with suppress(ConnectionError):
