@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import barnabas
+from barnabas.controller.controller import Controller
 from barnabas.errors import (
     InvalidConfig,
     InvalidTopic,
@@ -20,6 +21,7 @@ from barnabas.errors import (
     UnknownTopicOrPartition,
     UsageError,
 )
+from barnabas.registry.registry import BrokerRegistration, RegistryUnreachable
 from barnabas.testing import Broker, BrokerDied
 from broker.sent_requests import batch, fetch, produce
 from broker.wire import Wire, on_loop, server_of
@@ -248,6 +250,26 @@ def test_a_start_that_fails_can_be_tried_again(tmp_path: Path) -> None:
     blocker.unlink()
     with broker:
         broker.create_topic("t")
+
+
+def test_a_start_that_loses_its_registry_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin, lost = Controller.start, 2
+
+    def lost_at_first(self: Controller, registration: BrokerRegistration) -> None:
+        nonlocal lost
+        if lost:
+            lost -= 1
+            raise RegistryUnreachable("the connection is lost")
+        begin(self, registration)
+
+    monkeypatch.setattr(Controller, "start", lost_at_first)
+    with Broker() as broker:
+        broker.create_topic("t")
+    lost = 1_000_000
+    never = Broker(settings={"zookeeper.connection.timeout.ms": 1})
+    with pytest.raises(UsageError, match="the connection is lost; start again when it is there"):
+        never.start()
+    never.close()
 
 
 def test_stopping_while_clients_wait_does_not_take_their_time(broker: Broker, stopwatch: Stopwatch) -> None:

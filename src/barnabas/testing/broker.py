@@ -35,6 +35,7 @@ from barnabas.errors import (
 from barnabas.metadata.image import MetadataImage
 from barnabas.protocol.messages.describe_groups import DescribedGroup
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from barnabas.registry.registry import RegistryUnreachable
 from barnabas.replication.partition import Partition
 from barnabas.testing.clock import SkewedClock
 from barnabas.testing.contents import Text, TopicRecord, append, partition_for_key, records_of
@@ -51,6 +52,8 @@ __all__ = ["Broker", "BrokerDied"]
 T = TypeVar("T")
 
 _POLL_S: Final = 0.005
+_AGAIN_S: Final = 0.1
+"""The pause before a start begins anew."""
 _ALIVE_S: Final = 0.2
 """The interval at which a call that waits for the broker's thread checks that the thread is alive."""
 
@@ -125,6 +128,24 @@ class Broker:
         listener = f"PLAINTEXT://{self._host}:{self._port}"
         settings = {**TEST_SETTINGS, "listeners": listener, **self._settings, "log.dirs": str(self.data_dir)}
         config = BrokerConfig.of(settings)
+        deadline: float | None = None
+        while True:
+            try:
+                self._broker = self._started(config)
+            except RegistryUnreachable as error:  # `barnabas serve` begins anew as well, and for as long
+                deadline = deadline or time.monotonic() + config.zookeeper_connection_max_s
+                if time.monotonic() >= deadline:
+                    raise UsageError(f"zookeeper.connect: {error}; start again when it is there") from None
+                time.sleep(_AGAIN_S)
+            else:
+                break
+        self._port = self._broker.endpoints[0].port
+        self._address = self._broker.endpoints[0].local_address
+        self.faults.install()
+        return self
+
+    def _started(self, config: BrokerConfig) -> server.Broker:
+        """Starts a broker in a thread. Raises UsageError, RegistryUnreachable."""
         loop = asyncio.new_event_loop()
         broker = server.Broker(config, loop, clock=self.clock, disk=self.disk, boot=self._machine)
         self._loop = loop
@@ -135,11 +156,7 @@ class Broker:
         except BaseException:
             self._end_thread()
             raise
-        self._broker = broker
-        self._port = broker.endpoints[0].port
-        self._address = broker.endpoints[0].local_address
-        self.faults.install()
-        return self
+        return broker
 
     @property
     def is_running(self) -> bool:

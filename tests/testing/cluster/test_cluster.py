@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import barnabas
+from barnabas.broker.cluster import metadata_pushes
 from barnabas.errors import (
     BarnabasError,
     EligibleLeadersNotAvailable,
@@ -117,6 +118,21 @@ def test_topics_get_the_replicas_of_serve_with_three_brokers(cluster: Cluster) -
         cluster.create_topic("u", replication_factor=4)
     with pytest.raises(UnknownTopicOrPartition, match="there is no t-2"):
         cluster.leader("t", 2)
+
+
+def test_all_brokers_know_a_topic_that_was_created(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_pushes, "WAIT_MAX_S", 0.0)  # the controller answers whether they know it or not
+    with Cluster(settings={"broker.session.timeout.ms": 3_600_000}) as cluster:
+        controller = cluster.controller
+        slow, paused = others(cluster, controller)
+        cluster.slow(controller, slow, 200)
+        cluster.create_topic("t")
+        assert all("t" in cluster.broker(node_id).image.topics for node_id in cluster.node_ids)
+        cluster.pause(paused)
+        cluster.cut(controller, slow)
+        cluster.patience = 1.0
+        cluster.create_topic("u", assignments={0: [controller]})  # nobody waits for those who cannot learn of it
+        assert cluster.in_sync_replicas("u") == {controller}
 
 
 def test_replicas_are_spread_over_racks() -> None:

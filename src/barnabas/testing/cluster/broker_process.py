@@ -262,7 +262,7 @@ class BrokerProcess(Broker):
         """Holds the process still by SIGSTOP."""
         os.kill(self.pid, signal.SIGSTOP)
         self._stopped = True
-        while _state_of(self._pid) not in "TtZX?":
+        while not _stands_still(self._pid):
             time.sleep(_POLL_S)
 
     def resume(self) -> None:
@@ -275,9 +275,15 @@ class BrokerProcess(Broker):
         self.call(Broker.reset)
 
 
-def _state_of(pid: int) -> str:
-    """Returns the letter of the process's state; "?" where there is none, or no /proc."""
+def _stands_still(pid: int) -> bool:
+    """Returns whether all threads of the process are stopped, each of which runs on for a moment after the signal, or
+    have ended; also where there is no /proc."""
+    return all(_state_of(stat) in "TtZX?" for stat in Path(f"/proc/{pid}/task").glob("*/stat"))
+
+
+def _state_of(stat: Path) -> str:
+    """Returns the letter of the thread's state; "?" where there is none."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return stat.read_text().rpartition(")")[2].split()[0]
     except OSError:
         return "?"

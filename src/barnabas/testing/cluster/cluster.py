@@ -319,14 +319,21 @@ class Cluster:
         replication_factor: int = -1,
         assignments: Mapping[int, Sequence[int]] | None = None,
     ) -> None:
-        """Creates a topic; all brokers know it when this returns. `assignments`: the brokers with replicas of each
-        partition, the preferred leader first, instead of the other numbers. Raises TopicAlreadyExists, InvalidTopic,
-        InvalidConfig, InvalidPartitions, InvalidReplicationFactor."""
+        """Creates a topic; all brokers that run know it when this returns, those aside that are paused or have a link
+        that is cut. `assignments`: the brokers with replicas of each partition, the preferred leader first, instead of
+        the other numbers. Raises TopicAlreadyExists, InvalidTopic, InvalidConfig, InvalidPartitions,
+        InvalidReplicationFactor."""
         if assignments:
             topic = NewTopic(name, configs=configs or {}, assignments=assignments)
         else:
             topic = NewTopic(name, partitions, replication_factor, configs or {})
         self._on_controller(lambda broker: broker.create_topics(topic))
+        version = self._newest_image().version
+        self._wait_for(  # the controller waits for a broker that is slow to answer for a second only
+            lambda: all(image.version >= version for image in self._images(whole=True)),
+            self.patience,
+            lambda _: f"not all brokers know {name} within {self.patience:g} s: {self._images(whole=True)}",
+        )
 
     def move_leader(self, topic: str, partition: int = 0, to: int | None = None) -> int:
         """Has another in-sync replica lead a partition, `to` if it is given; returns its node id. Raises
@@ -439,11 +446,11 @@ class Cluster:
 
     # --- metadata ---------------------------------------------------------------------------------------------------
 
-    def _images(self) -> list[MetadataImage]:
-        """Returns the metadata of the brokers that run."""
+    def _images(self, *, whole: bool = False) -> list[MetadataImage]:
+        """Returns the metadata of the brokers that run; with `whole` of those without a link that is cut."""
         images: list[MetadataImage] = []
-        for broker in self._brokers.values():
-            if not broker.is_paused:
+        for node_id, broker in self._brokers.items():
+            if not broker.is_paused and not (whole and not self._network().is_whole(node_id)):
                 with contextlib.suppress(UsageError):  # it does not run
                     images.append(broker.image)
         return images
