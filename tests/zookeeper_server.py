@@ -16,6 +16,7 @@ import pytest
 
 from bench.attached import attached
 from bench.peers import zookeeper_jars
+from stopped_processes import stop_process
 
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 20
@@ -23,6 +24,8 @@ TICK_MS = 500
 """Sessions last 2 to 20 of these."""
 VOTE_OFTEN = ("-Dzookeeper.fastleader.maxNotificationInterval=400",)
 """Members that start one after the other would wait for up to a minute before they ask each other again."""
+UNFORCED = ("-Dzookeeper.forceSync=no",)
+"""No test takes the power away: what is written survives the end of the process, and a busy disk holds nobody up."""
 T = TypeVar("T")
 _FIRST_PORT = 23400 + 50 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _PORTS = cycle(range(_FIRST_PORT, _FIRST_PORT + 50))
@@ -57,13 +60,6 @@ def _free_port() -> int:
             probe.bind(("127.0.0.1", port))
             return port
     raise AssertionError("no free port for ZooKeeper")
-
-
-def _is_stopped(stat: Path) -> bool:
-    """Returns whether a thread stands still, or has ended. It runs on for a moment after the signal."""
-    with suppress(OSError):
-        return stat.read_text().rpartition(")")[2].split()[0] in "TZX"
-    return True
 
 
 def _wait_for(condition: Callable[[], T], what: str) -> T:
@@ -128,7 +124,7 @@ class ZooKeeperServer:
         self._command = attached(
             [
                 *command,
-                *(java, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *VOTE_OFTEN),
+                *(java, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *VOTE_OFTEN, *UNFORCED),
                 *("-cp", ":".join(map(str, jars)), "org.apache.zookeeper.server.quorum.QuorumPeerMain"),
                 str(self._settings),
             ]
@@ -179,9 +175,7 @@ class ZooKeeperServer:
 
     def pause(self) -> None:
         assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-        threads = [*Path(f"/proc/{self._process.pid}/task").glob("*/stat")]
-        _wait_for(lambda: all(_is_stopped(stat) for stat in threads), "ZooKeeper did not stop")
+        stop_process(self._process.pid)
 
     def resume(self) -> None:
         assert self._process is not None

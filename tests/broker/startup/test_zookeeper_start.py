@@ -117,7 +117,7 @@ def test_files_that_are_no_pem(settings: dict[str, str], tmp_path: Path, name: s
 
 
 def test_another_authority_is_not_trusted(settings: dict[str, str], folder: Path) -> None:
-    settings |= {"zookeeper.connection.timeout.ms": "2000"}
+    settings |= {"zookeeper.connection.timeout.ms": "8000"}
     settings["zookeeper.ssl.truststore.location"] = str(make_certificate(folder, "other"))
     with pytest.raises(UsageError, match=r"there is no TLS with .*CERTIFICATE_VERIFY_FAILED.*see zookeeper\.ssl"):
         open_zookeeper(config_of(settings), [])
@@ -132,13 +132,13 @@ def test_a_certificate_has_to_name_the_host(
     settings["zookeeper.connect"] = next(server).new_secure_path()
     try:
         with pytest.raises(UsageError, match="IP address mismatch"):
-            open_zookeeper(config_of({**settings, "zookeeper.connection.timeout.ms": "2000"}), [])
+            open_zookeeper(config_of({**settings, "zookeeper.connection.timeout.ms": "8000"}), [])
         open_zookeeper(config_of({**settings, "zookeeper.ssl.endpoint.identification.algorithm": ""}), []).close()
     finally:
         server.close()
 
 
 def test_a_port_without_tls(settings: dict[str, str], secure: ZooKeeperServer) -> None:
-    settings |= {"zookeeper.connection.timeout.ms": "2000", "zookeeper.connect": secure.new_path()}
+    settings |= {"zookeeper.connection.timeout.ms": "8000", "zookeeper.connect": secure.new_path()}
     with pytest.raises(UsageError, match=r"there is no TLS with .*see zookeeper\.ssl"):
         open_zookeeper(config_of(settings), [])

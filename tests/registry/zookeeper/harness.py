@@ -53,7 +53,7 @@ class ZooKeeperHarness(conformance.Processes):
         self.opened: list[TrackedRegistry] = []
 
     def open(self) -> TrackedRegistry:
-        registry = TrackedRegistry(ZooKeeperAccess(self.connect, session_timeout_s=5), is_running=self.is_running)
+        registry = TrackedRegistry(ZooKeeperAccess(self.connect, session_timeout_s=10), is_running=self.is_running)
         self.opened.append(registry)
         return registry
 

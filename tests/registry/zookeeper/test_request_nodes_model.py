@@ -54,7 +54,7 @@ class OutsideModel(RuleBasedStateMachine):
 
     def start_broker(self, node_id: int) -> None:
         registry = ZooKeeperRegistry(
-            ZooKeeperAccess(self.connect, session_timeout_s=5), is_running=lambda process: process != ""
+            ZooKeeperAccess(self.connect, session_timeout_s=10), is_running=lambda process: process != ""
         )
         config = BrokerConfig.of({"node.id": node_id, "log.dirs": f"/{node_id}"})
         controller = Controller(registry, config, randomness=random.Random(1))
@@ -218,6 +218,7 @@ class OutsideModel(RuleBasedStateMachine):
             self.tree.close()
 
 
+@pytest.mark.timeout(900)
 def test_all_that_is_asked_for_is_settled(zookeeper: ZooKeeperServer) -> None:
     class Model(OutsideModel):
         def __init__(self) -> None:
