@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pytest
+
 import barnabas
 from code_blocks import blocks_of, environment_in
 from steady_clients import steady_clients
@@ -23,7 +25,7 @@ END = "---- exit code"
 
 def free_ports() -> int:
     """Returns the first of several free ports in a row, which the system gives nobody else meanwhile."""
-    for port in range(20_000 + os.getpid() % 2000 * PORTS, 32_000, PORTS):
+    for port in range(25_000 + os.getpid() % 1500 * PORTS, 32_000, PORTS):
         with ExitStack() as taken, contextlib.suppress(OSError):
             for each in range(port, port + PORTS):
                 taken.enter_context(socket.create_server(("127.0.0.1", each)))
@@ -80,6 +82,7 @@ def shell_in(directory: Path, servers: str) -> Iterator[Shell]:
             shell.kill()
 
 
+@pytest.mark.timeout(900)
 def test_the_page_runs_from_top_to_bottom_and_clients_go_on(tmp_path: Path) -> None:
     port = free_ports()
     servers = [f"127.0.0.1:{port + number}" for number in range(PORTS)]

@@ -3,7 +3,6 @@
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import tomllib
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.testing.cluster.ports import ReservedPort
 from code_blocks import FILE_NAME, ROOT, Block, blocks_of, environment_in
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -23,8 +23,8 @@ class Reader:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        self._port = ReservedPort()
+        self.address = f"127.0.0.1:{self._port.number}"
         self.shown: dict[str, str] = {}
         self.servers: list[subprocess.Popen[str]] = []
         self.environment = {
@@ -88,6 +88,7 @@ class Reader:
         for server in self.servers:
             assert server.stdout is not None
             server.stdout.close()
+        self._port.release()
 
 
 @contextmanager

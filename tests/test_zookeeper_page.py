@@ -18,6 +18,7 @@ pytest.importorskip("kazoo", reason="the registry over ZooKeeper needs kazoo")
 SECTION = "From a file to ZooKeeper, and back"
 
 
+@pytest.mark.timeout(900)
 def test_a_registry_moves_and_clients_go_on(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
     port = free_ports()
     addresses = {FIRST_PORT + number: f"127.0.0.1:{port + number}" for number in range(PORTS)}

@@ -16,8 +16,10 @@ from barnabas.connection.cluster import PartitionView
 from barnabas.errors import BarnabasError
 from barnabas.metadata.image import CONSUMER_OFFSETS, TRANSACTION_STATE
 from barnabas.metadata.partitioning import partition_for
+from barnabas.testing.cluster.ports import ReservedPort
 from barnabas.types import TopicPartition
 from bench.attached import attached
+from stopped_processes import stop_process
 
 __all__ = ["QUICK", "ClusterProcesses", "processes"]
 
@@ -45,6 +47,7 @@ class ClusterProcesses:
         self._root = root
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._addresses: dict[int, str] = {}
+        self._ports = {node_id: ReservedPort() for node_id in (1, 2, 3)}
         self.begin(zookeeper=zookeeper, source=source)
 
     def begin(self, *, zookeeper: str = "", source: Path | None = None) -> None:
@@ -76,7 +79,7 @@ class ClusterProcesses:
         command = [
             *(sys.executable, "-m", "barnabas", "serve", "--node-id", str(node_id)),
             *(*self._registry, "--data-dir", str(self._root / f"broker-{node_id}")),
-            *("--listen", self._addresses.get(node_id, "127.0.0.1:0"), "--ready-file", str(ready)),
+            *("--listen", f"127.0.0.1:{self._ports[node_id].number}", "--ready-file", str(ready)),
         ]
         for name, value in SETTINGS.items():
             command += ["--set", f"{name}={value}"]
@@ -125,7 +128,7 @@ class ClusterProcesses:
             assert process.wait(READY_S) == 0, self.output(node_id)[-2000:]
 
     def pause(self, node_id: int) -> None:
-        self._processes[node_id].send_signal(signal.SIGSTOP)
+        stop_process(self._processes[node_id].pid)
 
     def resume(self, node_id: int) -> None:
         self._processes[node_id].send_signal(signal.SIGCONT)
@@ -142,6 +145,8 @@ class ClusterProcesses:
         for process in self._processes.values():
             process.kill()
             process.wait()
+        for port in self._ports.values():
+            port.release()
 
     # --- topics -----------------------------------------------------------------------------------------------------
 

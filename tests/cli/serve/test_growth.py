@@ -7,8 +7,9 @@ import re
 import signal
 import socket
 import threading
+import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from barnabas import Admin, Consumer, NewTopic, Producer
@@ -21,7 +22,7 @@ BEFORE = 10_000
 
 def three_ports() -> int:
     """Returns the first of three free ports in a row, which the system gives nobody else meanwhile."""
-    for port in range(20_000 + os.getpid() % 3000 * 3, 32_000, 3):
+    for port in range(25_000 + os.getpid() % 2000 * 3, 32_000, 3):
         with contextlib.ExitStack() as taken, contextlib.suppress(OSError):
             for each in range(port, port + 3):
                 taken.enter_context(socket.create_server(("127.0.0.1", each)))
@@ -42,16 +43,21 @@ def send(address: str, until: threading.Event) -> list[bytes]:
     raise AssertionError
 
 
-def read(address: str, until: threading.Event) -> set[bytes]:
-    """Consumes as a member of a group to the end of the topic."""
+def read(address: str, sent: "Future[list[bytes]]") -> set[bytes]:
+    """Consumes as a member of a group until it has all records, or gives up a minute after all were sent."""
     seen: set[bytes] = set()
+    deadline: float | None = None
     with Consumer("t", bootstrap_servers=address, group_id="g", auto_offset_reset="earliest") as consumer:
         while True:
-            is_last = until.is_set()
-            records = consumer.poll(2)
-            seen.update(record.value for record in records)
-            if is_last and not records:
-                return seen
+            seen.update(record.value for record in consumer.poll(2))
+            if sent.done():
+                deadline = deadline or time.monotonic() + 60
+                if seen >= all_records(sent.result()) or time.monotonic() > deadline:
+                    return seen
+
+
+def all_records(acknowledged: list[bytes]) -> set[bytes]:
+    return {b"%d" % number for number in range(BEFORE)} | {*acknowledged}
 
 
 def test_one_broker_grows_to_three_under_its_clients(serve: Serve, tmp_path: Path) -> None:
@@ -59,7 +65,7 @@ def test_one_broker_grows_to_three_under_its_clients(serve: Serve, tmp_path: Pat
     address = f"127.0.0.1:{port}"
     arguments = ("--data-dir", str(tmp_path / "data"), "--listen", address)
     environment = {"BARNABAS_BOOTSTRAP": address}
-    written, stopping = threading.Event(), threading.Event()
+    stopping = threading.Event()
     with ThreadPoolExecutor() as threads:
         alone = serve(*arguments)
         assert alone.stdout is not None
@@ -70,7 +76,8 @@ def test_one_broker_grows_to_three_under_its_clients(serve: Serve, tmp_path: Pat
                 producer.send("t", b"%d" % number, partition=number % 2)
             producer.flush()
             cluster_id = admin.describe_cluster().cluster_id
-        sender, reader = threads.submit(send, address, stopping), threads.submit(read, address, written)
+        sender = threads.submit(send, address, stopping)
+        reader = threads.submit(read, address, sender)
         try:
             alone.send_signal(signal.SIGTERM)
             assert alone.wait(60) == 0
@@ -100,8 +107,5 @@ def test_one_broker_grows_to_three_under_its_clients(serve: Serve, tmp_path: Pat
                     found.update(record.value for record in consumer.poll(10))
         finally:
             stopping.set()
-            acknowledged = sender.result()
-            written.set()
-        sent = {b"%d" % number for number in range(BEFORE)} | {*acknowledged}
-        assert reader.result() == sent, "the group goes on from its committed offsets"
+        assert reader.result() == all_records(sender.result()), "the group goes on from its committed offsets"
     assert set(found.values()) == {1}
