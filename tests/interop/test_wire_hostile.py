@@ -21,7 +21,7 @@ from .harness.wire import API_VERSIONS, FETCH, METADATA, PRODUCE, array, frame, 
 
 UNSUPPORTED_VERSION, INVALID_REQUEST = 35, 42
 MAX_REQUEST_BYTES = 104_857_600
-ANSWER_S = 2.0
+ANSWER_S = 30.0
 
 
 @pytest.fixture(autouse=True)

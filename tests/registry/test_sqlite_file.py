@@ -71,7 +71,7 @@ def test_room_is_made_for_transactions_that_ask_for_it(tmp_path: Path) -> None:
 
 
 def test_connections_that_make_the_file_at_the_same_moment_share_it(tmp_path: Path) -> None:
-    barrier = Barrier(4, timeout=10)
+    barrier = Barrier(4, timeout=60)
 
     def insert(n: int) -> None:
         for number in range(50):

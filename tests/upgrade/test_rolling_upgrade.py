@@ -10,6 +10,7 @@ import pytest
 import barnabas
 from barnabas.cli.cluster.roll import Roll
 from barnabas.connection.cluster import Broker
+from barnabas.errors import ItemsFailed, UnknownTopicOrPartition
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -75,10 +76,20 @@ class Upgrade:
             (altered,) = wire.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
             assert (altered.error_code, altered.error_message) == (0, None)
         for other in (1, 2, 3):
-            host, port = self.brokers.address(other)
-            with barnabas.Admin(bootstrap_servers=f"{host}:{port}") as admin:
+            # The controller waits for a broker that is slow to answer for a second only.
+            self.brokers.wait_for(lambda other=other: self._retention(other, topic) == "12345", f"word at {other}")
+
+    def _retention(self, node_id: int, topic: str) -> str | None:
+        """Returns the setting of a topic as a broker knows it."""
+        host, port = self.brokers.address(node_id)
+        with barnabas.Admin(bootstrap_servers=f"{host}:{port}") as admin:
+            try:
                 (settings,) = admin.describe_configs([("topic", topic)]).values()
-            assert settings["retention.ms"].value == "12345", f"broker {other} does not know it"
+            except ItemsFailed as error:
+                if not error.only(UnknownTopicOrPartition):
+                    raise
+                return None
+        return settings["retention.ms"].value
 
 
 @pytest.fixture
@@ -97,11 +108,13 @@ def test_the_release_before_is_what_runs(release_before: Path) -> None:
     assert Path(shown.stdout.strip()) == release_before / "barnabas" / "__init__.py"
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", range(ROUNDS or 1))
 def test_there_and_back_with_one_registry_file(tmp_path: Path, release_before: Path, number: int) -> None:
     there_and_back(Upgrade(tmp_path, release_before))
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(not ROUNDS, reason="make test-upgrade runs it")
 @pytest.mark.parametrize("number", range(ROUNDS))
 def test_there_and_back_with_zookeeper(

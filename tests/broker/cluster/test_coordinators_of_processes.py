@@ -258,7 +258,8 @@ def test_a_copy_is_exact_when_a_coordinator_is_killed(cluster: ClusterProcesses,
     wait_until_decided(cluster, "copy")
     assert cluster.committed("copy") == sorted(str(number) for number in range(300))
     with cluster.admin() as admin:
-        offsets = {key.partition: found.offset for key, found in admin.list_group_offsets("g").items()}
+        committed = admin.list_group_offsets("g", require_stable=True)
+        offsets = {key.partition: found.offset for key, found in committed.items()}
     assert offsets == dict.fromkeys(range(3), 100)
 
 
@@ -270,8 +271,17 @@ def commit_one(bootstrap: str, group: str, offset: int) -> None:
 def test_a_coordinator_that_was_paused_shows_no_old_offsets(cluster: ClusterProcesses) -> None:
     """Requests that came meanwhile are read before it learns that another broker coordinates the group."""
     commit_one(cluster.bootstrap, "paused", 1)  # creates __consumer_offsets
+    with cluster.admin() as admin:
+        admin.elect_leaders()  # one broker may have been left with all partitions of the offsets
     controller = cluster.controller()  # nobody takes its place while its process exists
-    group = next(name for name in "abcdef" if cluster.coordinator(group=name) != controller)
+    groups: list[str] = []
+
+    def find_groups() -> list[str]:
+        groups[:] = [name for name in "abcdef" if cluster.coordinator(group=name) != controller]
+        return groups
+
+    cluster.wait_for(find_groups, "group that the controller does not coordinate")
+    group = groups[0]
     commit_one(cluster.bootstrap, group, 5)
     paused = cluster.coordinator(group=group)
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])

@@ -61,12 +61,12 @@ def test_the_last_replica_keeps_its_role(cluster: Cluster) -> None:
             bootstrap_servers=cluster.bootstrap_servers,
             acks=1,
             linger_ms=0,
-            request_timeout_ms=2000,
-            delivery_timeout_ms=3000,
+            request_timeout_ms=8000,
+            delivery_timeout_ms=10_000,
         ) as producer,
         cluster.disk(leader).full(),
     ):
         handle = producer.send("t", b"x")
         with pytest.raises(Exception, match="KAFKA_STORAGE_ERROR"):
-            handle.result(30)
+            handle.result(60)
     assert cluster.leader("t") == leader

@@ -40,9 +40,8 @@ def test_brokers_are_balanced_restarted_and_removed_under_clients(kafka: Cluster
         assert sorted(Roll(kafka.admin, restart, 60).run([1, 2, 3])) == [1, 2, 3]
         doctor = run_barnabas("cluster", "doctor", "--write", "--json", environment=environment)
         assert doctor.returncode == 0, doctor.stdout
-        assert (
-            "ZooKeeper at" in next(c for c in json.loads(doctor.stdout)["checks"] if c["name"] == "registry")["target"]
-        )
+        registry = next(c for c in json.loads(doctor.stdout)["checks"] if c["name"] == "registry")
+        assert "ZooKeeper at" in registry["target"] + registry["detail"], "or a warning, if it is slow"
         drained = run_barnabas("cluster", "drain", "3", "--execute", environment=environment)
         assert drained.returncode == 1
         assert "needs 3 brokers for its replicas, and there are 2 brokers to put them on" in drained.stderr

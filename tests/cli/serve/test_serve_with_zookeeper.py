@@ -65,7 +65,7 @@ def test_three_brokers_with_ids_from_zookeeper(serve: Serve, tmp_path: Path) -> 
     assert sorted(by_id) == [1001, 1002, 1003]
     servers = ",".join(address for _, address in started)
     with Admin(bootstrap_servers=servers) as admin, Producer(bootstrap_servers=servers) as producer:
-        assert sorted(admin.describe_cluster().brokers) == [1001, 1002, 1003]
+        wait_for(lambda: sorted(admin.describe_cluster().brokers) == [1001, 1002, 1003], "word of all brokers")
         admin.create_topics(NewTopic("t", 1, 3, {"min.insync.replicas": "2"}))
         producer.send("t", b"one").result(timeout=60)
         victim = admin.describe_cluster().controller_id
@@ -140,7 +140,7 @@ def test_a_start_without_zookeeper_ends(zookeeper: ZooKeeperServer, tmp_path: Pa
     with losing_connections(zookeeper.address, [2] * 10_000) as address:
         done = run_barnabas(
             *("serve", "--zookeeper", f"{address}/{root}", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)),
-            *("--set", "zookeeper.connection.timeout.ms=1500"),
+            *("--set", "zookeeper.connection.timeout.ms=8000"),
         )
     assert done.returncode == 2
     assert "zookeeper.connect: " in done.stderr

@@ -12,6 +12,7 @@ import pytest
 from barnabas import Admin, Producer
 from barnabas.cli.serve.start_cluster import announce
 from barnabas.registry.embedded import EmbeddedRegistry
+from broker.cluster.clusters import wait_for
 from cli.conftest import run_barnabas
 from cli.serve.processes import Serve, broker_pids, log_until, ready_addresses
 from cli.serve.processes import serve as serve
@@ -24,6 +25,7 @@ def test_three_brokers_start_and_end_with_one_command(serve: Serve, tmp_path: Pa
     assert ready.read_text().splitlines() == addresses
     for number, address in enumerate(addresses, start=1):
         with Admin(bootstrap_servers=address) as admin:
+            wait_for(lambda admin=admin: len(admin.describe_cluster().brokers) == 3, "word of the others")
             assert admin.describe_cluster().brokers[number].rack == "abc"[number - 1]
             (described,) = admin.describe_configs([("broker", str(number))]).values()
             assert described["default.replication.factor"].value == "3"
@@ -61,6 +63,7 @@ def test_a_broker_that_was_killed_comes_back_where_it_was(serve: Serve, tmp_path
     log_until(process, rf"broker 2 \(pid {pids[2]}\) died with signal 9: starting it again in 0.1 s")
     log_until(process, "broker 2 .* is ready")
     with Admin(bootstrap_servers=addresses[0]) as admin:
+        wait_for(lambda: len(admin.describe_cluster().brokers) == 3, "word of the broker")
         brokers = admin.describe_cluster().brokers
     assert [f"{brokers[number].host}:{brokers[number].port}" for number in (1, 2, 3)] == addresses
 

@@ -118,7 +118,7 @@ producer.send(sys.argv[2], b"v")
 def test_what_could_not_be_sent_in_time_is_told_with_its_number_and_the_reason(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(unclosed, "EXIT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(unclosed, "EXIT_TIMEOUT_S", 2.0)
     monkeypatch.setattr(unclosed, "_open", type(unclosed._open)())
     with Broker() as broker:
         broker.create_topics("t")

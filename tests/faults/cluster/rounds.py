@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -181,12 +181,18 @@ class Round:
 
     def _compare_replicas(self) -> None:
         """Every replica has the same bytes; those of internal topics, too, once the followers have the last ones."""
+        left: list[tuple[TopicPartition, Sequence[int]]] = []
+
+        def ask() -> list[str]:
+            left[:] = [
+                (TopicPartition(topic.name, partition.partition), partition.replicas)
+                for topic in self._brokers.topics().values()
+                for partition in topic.in_order()
+            ]
+            return []
+
+        self._workload.wait_until("the brokers tell of their topics", ask)
         deadline = time.monotonic() + EQUAL_TIMEOUT_S
-        left = [
-            (TopicPartition(topic.name, partition.partition), partition.replicas)
-            for topic in self._brokers.topics().values()
-            for partition in topic.in_order()
-        ]
         while left:
             different = []
             for topic_partition, replicas in left:

@@ -158,6 +158,7 @@ def test_a_slow_link_keeps_the_order(peer: Peer) -> None:
     assert near.recv(100) == b"the other way"
     assert exactly(far, 5) == b"slow "
     assert time.monotonic() - began >= 0.2
+    peer.links.slow([(1, 2)], 3.0)  # so that the next bytes are still under way when it is looked for them
     near.sendall(b"slow ")
     while not any(connection.near.waiting for connection in peer.links._connections):
         time.sleep(0.001)

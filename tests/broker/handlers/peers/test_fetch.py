@@ -559,9 +559,10 @@ def test_a_follower_that_asks_for_other_partitions_stays_in_sync_with_an_idle_on
         epoch = 0
         while clock.monotonic() < began + 0.6:
             epoch += 1
+            asked = clock.monotonic()
             follower.ask(fetch(session_id=session_id, epoch=epoch, wait_ms=50))
         follower.cluster.append(1, "t", b"a")
-        assert follower.cluster.on(1, lambda: leader.propose_isr_change(clock.monotonic())) is None
+        assert follower.cluster.on(1, lambda: leader.propose_isr_change(asked + 0.4)) is None
         later = clock.monotonic() + 1
         assert follower.cluster.on(1, lambda: leader.propose_isr_change(later)) is not None
     finally:

@@ -18,11 +18,13 @@ def test_each_broker_that_does_not_reach_zookeeper_is_named(tmp_path: Path) -> N
         with Cluster(2, processes=True, settings={"zookeeper.connect": address}) as kafka:
             options = ("cluster", "doctor", "--bootstrap", kafka.bootstrap_servers, "--json")
             well = json.loads(run_barnabas(*options).stdout)
-            assert [check["target"] for check in well["checks"] if check["name"] == "registry"] == [
-                f"ZooKeeper at {address}"
-            ]
+            registry = [check for check in well["checks"] if check["name"] == "registry"]
+            assert registry
+            for check in registry:  # a warning if it is slow
+                assert check["status"] != "failed"
+                assert f"ZooKeeper at {address}" in check["target"] + check["detail"]
             server.kill()
-            done = run_barnabas(*options, "--timeout", "2")
+            done = run_barnabas(*options, "--timeout", "10")
             assert done.returncode == 1, done.stdout
             lost = [check for check in json.loads(done.stdout)["checks"] if check["name"] == "registry"]
             assert [(check["target"], check["status"]) for check in lost] == [
