@@ -91,6 +91,8 @@ __all__ = ["Broker", "StartInterrupted"]
 AUTO_CREATED_PARTITIONS_MAX: Final = 100
 """The bound for one Metadata request. To make a log takes half a millisecond of the event loop."""
 _REPORT_INTERVAL_S: Final = 1.0
+_MEET_AGAIN_S: Final = 1.0
+"""The time until a broker that could not join a cluster tries again."""
 _REGISTRY_WRITE_BYTES: Final = 128 * 1024
 _START_BYTES: Final = 512 * 1024
 _STOP_BYTES: Final = 256 * 1024
@@ -169,7 +171,7 @@ class Broker:
         self.interrupted = False
         """Set by a signal handler: a start that is recovering logs ends with StartInterrupted."""
         self.replaced: asyncio.Future[None] = loop.create_future()
-        """Done when another process has registered with this node id: whoever runs this broker has to stop it."""
+        """Done when the registration is another process's or gone: whoever runs this broker has to stop it."""
         self.stopped = False
 
     # --- start and stop ---------------------------------------------------------------------------------------------
@@ -500,6 +502,10 @@ class Broker:
             await self.controller.call(lambda controller: controller.set_peer_endpoint(endpoint))
         except BarnabasError as error:
             self.log.error("other brokers have registered, but cannot reach this one: %s", error)
+            if self._cluster is not None:
+                self._cluster.close()
+                self._cluster = None
+            self.loop.call_later(_MEET_AGAIN_S, lambda: run_handler(self.loop, self._meet_others()))
             return
         if self._cluster is not None and not self.stopped:
             self._cluster.start()
@@ -551,9 +557,9 @@ class Broker:
         if change.image.version <= self._image.version:
             return  # the other way was faster
         own = change.image.brokers.get(self.node_id)
-        if own is not None and own.epoch > self._controller.broker_epoch:
+        if own is None or own.epoch > self._controller.broker_epoch:
             self._end_replaced()
-            return  # what is said of this node id there holds for the other process
+            return  # what is said of this node id there does not hold for this process
         self._image = change.image
         if change.brokers_configured:
             self._take_dynamic_settings(change.image)
@@ -573,6 +579,8 @@ class Broker:
         elif change.topics_configured:
             self.replica_manager.config_changed(change.topics_configured)
         self.replica_manager.apply(change.image, change.topics)
+        if change.brokers:
+            self.replica_manager.brokers_changed()
         if change.topics:
             self.log_cleaner.logs_changed()
         if before is not None:
@@ -589,9 +597,10 @@ class Broker:
             self.transactions.leaders_changed()
 
     def _end_replaced(self) -> None:
-        """Ends this broker, whose session was over when another process registered with its node id."""
+        """Ends this broker. Its session was over when another process registered with its node id, or an administrator
+        removed the registration; the next start makes a new one."""
         if not self.replaced.done():
-            self.log.error("another process has registered as broker %d: this one ends", self.node_id)
+            self.log.error("the registration of broker %d is gone, or another process's: this one ends", self.node_id)
             self.replaced.set_result(None)
 
     def _take_dynamic_settings(self, image: MetadataImage) -> None:

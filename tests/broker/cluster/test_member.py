@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from barnabas.broker.cluster import member as member_module
+from barnabas.config.endpoints import Endpoint
+from barnabas.controller.controller import Controller
+from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.image import BrokerImage
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -21,6 +24,7 @@ from barnabas.protocol.messages.incremental_alter_configs import (
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.registry.registry import RegistryUnavailable
 from barnabas.testing import Broker
+from barnabas.types import BrokerId
 from broker.cluster.clusters import SOON_S, Cluster, active, create_request, wait_for
 from broker.peers.conftest import run_on
 from broker.sent_requests import append
@@ -66,8 +70,18 @@ def test_all_members_know_each_other(make: Make) -> None:
     assert None not in peers
 
 
-def test_a_broker_alone_meets_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize("failures", [0, 1])
+def test_a_broker_alone_meets_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int) -> None:
     """One that was started without a shared registry opens its listener when another broker registers."""
+    left = [RegistryUnavailable("database is locked")] * failures
+    set_peer_endpoint = Controller.set_peer_endpoint
+
+    def set_or_fail(controller: Controller, endpoint: Endpoint) -> None:
+        if left:
+            raise left.pop()
+        set_peer_endpoint(controller, endpoint)
+
+    monkeypatch.setattr(Controller, "set_peer_endpoint", set_or_fail)
     with Broker(data_dir=tmp_path / "1", settings={"node.id": 1, "broker.heartbeat.interval.ms": 50}) as one:
         assert server_of(one).cluster is None
         settings = {"node.id": 2, "registry.file": str(tmp_path / "1" / "registry.db")}
@@ -78,6 +92,17 @@ def test_a_broker_alone_meets_others(tmp_path: Path) -> None:
             with Wire(two) as wire:
                 assert wire.ask(create_request("t", (1, 2)), 7).topics[0].error_code == 0
             wait_for(lambda: "t" in on_loop(one, lambda: server_of(one).image.topics))
+
+
+def test_a_broker_whose_registration_was_removed_ends(cluster: Cluster) -> None:
+    """It was cut off when an administrator did that. Its next start registers again."""
+    image = cluster.image(2)
+    delta = MetadataDelta(image)
+    delta.remove_broker(BrokerId(2))
+    server = server_of(cluster.brokers[2])
+    cluster.on(2, lambda: server.metadata_changed(delta.apply(image.version + 1)))
+    assert server.replaced.done()
+    assert server.image is image
 
 
 # --- requests to any broker ------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from barnabas.protocol.peer_messages.push_metadata import (
     SettingData,
     TopicEntryData,
 )
+from barnabas.types import BrokerId
 from broker.handlers.peers.conftest import image_of
 from broker.peers.conftest import Peer, member_of
 from broker.peers.test_inter_broker_listener import authenticate, hello
@@ -107,9 +108,10 @@ def test_a_change_of_another_image_is_answered_with_the_version_that_is_there(co
     answer = from_two.ask(push(controller, from_version=before.version + 5, version=before.version + 6), 0)
     assert (answer.error_code, answer.version) == (0, before.version)
     assert image_of(controller) is before
-    whole = push(controller, from_version=0, version=before.version + 6)
+    own = BrokerEntryData(node_id=1, epoch=before.brokers[BrokerId(1)].epoch, rack="another")
+    whole = push(controller, from_version=0, version=before.version + 6, brokers=[own])
     assert from_two.ask(whole, 0).version == whole.version
-    assert image_of(controller).brokers == {}, "the whole image has no brokers"
+    assert {node_id: broker.rack for node_id, broker in image_of(controller).brokers.items()} == {1: "another"}
 
 
 def test_an_update_in_parts_changes_the_image_with_the_last(controller: Peer, from_two: Wire) -> None:
