@@ -1,11 +1,17 @@
 """A broker whose disk refuses records hands its partitions over: producers go on within moments."""
 
+import errno
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from barnabas import Producer
+from barnabas.broker.peers.controller_channel import ControllerChannel
+from barnabas.errors import NotController
+from barnabas.protocol.peer_messages.give_up_replicas import GiveUpReplicasRequest
 from barnabas.testing import Cluster
+from broker.wire import server_of
 
 
 @pytest.fixture
@@ -31,6 +37,24 @@ def test_a_leader_that_cannot_write_is_followed_by_another(cluster: Cluster, fau
         b"while",
         b"after",
     ]
+
+
+def test_a_disk_that_failed_while_nobody_wrote_is_told_until_the_controller_hears(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, left = ControllerChannel.send, [NotController("the controller is about to change")]
+
+    async def send_or_fail(channel: ControllerChannel, request: object, **options: Any) -> Any:
+        if isinstance(request, GiveUpReplicasRequest) and left:
+            raise left.pop()
+        return await send(channel, request, **options)
+
+    monkeypatch.setattr(ControllerChannel, "send", send_or_fail)
+    leader = cluster.leader("t")
+    (directory,) = server_of(cluster.broker(leader)).log_manager.directories
+    monkeypatch.setattr(directory, "failure", lambda: OSError(errno.EIO, "Input/output error"))
+    cluster.wait_for(lambda: cluster.leader("t") != leader, what="another leader")
+    assert not left
 
 
 def test_a_follower_that_cannot_write_holds_up_nobody(cluster: Cluster) -> None:

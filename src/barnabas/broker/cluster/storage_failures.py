@@ -4,6 +4,7 @@ A full disk refuses appends while the log stays readable; a log that has failed 
 broker leaves the ISR, and the leader's role, of partitions that have another in-sync replica.
 """
 
+from collections.abc import Iterable
 from typing import Final, TypeGuard
 
 from barnabas.broker.peers.controller_channel import ControllerChannel
@@ -54,13 +55,12 @@ class StorageFailures:
         logs = self._broker.log_manager
         for replica in list(self._broker.replica_manager.all()):
             topic_partition = replica.topic_partition
-            if (
-                replica.log.offline_reason is None
-                and logs.directory_of(topic_partition) is directory
-                and self._is_shared(self._broker.image.partition(*topic_partition))
+            if logs.directory_of(topic_partition) is directory and self._is_shared(
+                self._broker.image.partition(*topic_partition)
             ):
-                # A follower asks for no more then, so the leader does not wait for it.
-                replica.take_offline(f"{directory.path}: {error.strerror}")
+                if replica.log.offline_reason is None:
+                    # A follower asks for no more then, so the leader does not wait for it.
+                    replica.take_offline(f"{directory.path}: {error.strerror}")
                 self.failed(topic_partition)
 
     def _is_shared(self, partition: PartitionImage | None) -> TypeGuard[PartitionImage]:
@@ -82,5 +82,10 @@ class StorageFailures:
         request = GiveUpReplicasRequest(broker_id=broker.node_id, broker_epoch=registered.epoch, replicas=replicas)
         try:
             await self._controller.send(request)
-        except BarnabasError as error:  # the next append that fails tries again
+        except BarnabasError as error:
             broker.log.info("the controller has not heard of replicas that cannot be written: %s", error)
+            broker.loop.call_later(AGAIN_S, self._failed_still, list(failed))
+
+    def _failed_still(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        for topic_partition in topic_partitions:
+            self.failed(topic_partition)
