@@ -251,6 +251,9 @@ def test_where_consumers_read_from_followers_a_high_watermark_is_sent_soon(tmp_p
         follower.cluster.append(1, "u", b"a")
         ((topic_id, _),) = partitions(waiting.result(SOON_S))
         assert topic_id == u
+        waiting = follower.send(fetch((u, 0, 1), session_id=session_id, epoch=3))
+        ((topic_id, data),) = partitions(waiting.result(SOON_S))
+        assert (topic_id, data.high_watermark) == (u, 1), "it moves by this request"
     finally:
         follower.cluster.close()
 

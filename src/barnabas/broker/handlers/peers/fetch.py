@@ -113,6 +113,8 @@ class DelayedFollowerFetch:
         # the session watches the partitions
         self._operation = self._broker.purgatory.delay(self, self._reply, (), self._wait_s)
         self._session.waiting = self
+        if any(wanted.has_changed(data) for wanted, data in self._results.items()):
+            self.offsets_moved()  # by this very request
         return self._reply
 
     def _is_satisfied(self) -> bool:
