@@ -465,6 +465,18 @@ def test_a_change_that_was_not_made_may_be_proposed_again(replicas: ReplicaSet, 
     assert replicas.fetch(1, 3).isr_change is None, "the second one is pending"
 
 
+def test_records_that_waited_for_a_replica_that_is_fenced_are_told_of(replicas: ReplicaSet) -> None:
+    leader = replicas.elect(1, isr=(1,))
+    change = replicas.fetch(1, 2).isr_change
+    assert change is not None
+    leader.append_as_leader(validated_batch(), 1)
+    assert not leader.isr_change_refused(change, IneligibleReplica())
+    watcher = Watcher(leader)
+    del replicas.epochs[2]
+    leader.brokers_changed()
+    assert (leader.log.high_watermark, watcher.woken) == (1, 1)
+
+
 def test_records_that_waited_for_a_replica_that_is_refused_are_told_of(replicas: ReplicaSet) -> None:
     leader = replicas.elect(1, isr=(1,))
     change = replicas.fetch(1, 2).isr_change

@@ -291,6 +291,11 @@ class Partition:
         log.update_high_watermark(offset)
         return True
 
+    def brokers_changed(self) -> None:
+        """Has the leader look which replicas its high watermark waits for."""
+        if self._advance_high_watermark(self.log.clock.monotonic()):
+            self._wake()
+
     def flushed(self) -> None:
         """Called when records have been synced: with durability=fsync only those count as replicated that are on the
         disk of a replica. So the leader's high watermark can move, or the follower may fetch again."""

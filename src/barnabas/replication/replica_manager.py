@@ -103,6 +103,11 @@ class ReplicaManager:
             if now is not None and (before is None or now is not before):
                 self._take(now)
 
+    def brokers_changed(self) -> None:
+        """Has the leaders look which replicas they wait for: one that was to join an ISR may be fenced."""
+        for partition in self._partitions.values():
+            partition.brokers_changed()
+
     def _drop(self, topic: TopicImage) -> None:
         self._names.pop(topic.topic_id, None)
         for index in range(len(topic.partitions)):
