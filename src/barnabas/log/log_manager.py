@@ -163,8 +163,9 @@ class LogManager:
                 directory.open(cluster_id=cluster_id, node_id=node_id)
                 cluster_id = directory.cluster_id
             self._load_all(config_for, belongs, progress)
-            # Entries of logs that were deleted or truncated would be taken for those of later records there.
-            self._write_checkpoints()
+            if any(directory.has_checkpoints for directory in self.directories):
+                # Entries of logs that were deleted or truncated would be taken for those of later records there.
+                self._write_checkpoints()
             for directory in self.directories:
                 if not (tells_losses and directory.may_have_lost_records):
                     directory.mark_running(self._boot_id)

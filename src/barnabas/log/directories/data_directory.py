@@ -138,7 +138,7 @@ class DataDirectory:
         """Whether records that were appended may be missing, because the machine went down. Known after `states`."""
         self._lock_fd = -1
         self._written: dict[str, Mapping[TopicPartition, Offset]] = {}
-        """The content of the checkpoints."""
+        """The content of the checkpoints that there are."""
         self._checkpoint_lock = threading.Lock()
 
     def claim(self) -> None:
@@ -323,12 +323,19 @@ class DataDirectory:
         return [f"{self.path}/{name}" for name in os.listdir(self.path) if name.endswith(DELETE_SUFFIX)]
 
     def _checkpoint(self, name: str) -> Mapping[TopicPartition, Offset]:
+        path = f"{self.path}/{name}"
         try:
-            found = read_offset_checkpoint(f"{self.path}/{name}")
+            found = read_offset_checkpoint(path)
         except CorruptCheckpoint:
             found = {}  # without the checkpoint the start reads more of each log
-        self._written[name] = found
+        if os.path.exists(path):
+            self._written[name] = found
         return found
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether there is any checkpoint, known after `states`."""
+        return bool(self._written)
 
     def write_checkpoint(
         self, name: str, offsets: Callable[[], Mapping[TopicPartition, Offset]], *, sync: bool
