@@ -1,6 +1,7 @@
 """Batches on their way to simulated brokers: order, retries, sequences, expiry."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -22,6 +23,7 @@ from barnabas.protocol.messages.produce import (
 )
 from barnabas.types import TopicPartition
 from client.producer.batches import close_batch, numbers, send_all
+from simulation.cluster import Cluster, Link
 from simulation.producer import SimulatedProducer
 
 # --- one batch --------------------------------------------------------------------------------------------------------
@@ -110,6 +112,49 @@ def test_a_leader_that_moved_is_followed() -> None:
     producing.send(b"a").result()
     producing.cluster.move_leader(TopicPartition("t", 0), 2)
     assert producing.send(b"b").result().offset == 1
+
+
+@pytest.mark.parametrize("is_created_again", [False, True])
+def test_nothing_overtakes_a_batch_at_a_leader_that_does_not_know_the_producer(is_created_again: bool) -> None:
+    producing = SimulatedProducer(nodes=2, partitions=2)
+    cluster, partition = producing.cluster, TopicPartition("t", 0)
+    producing.send(b"first", partition=0).result()
+    producing.send(b"other", partition=1).result()  # a connection to the broker that is to lead
+    (held,) = send_all(producing, 1, partition=0)
+    cluster.turn()
+    (silent,) = (link for link in cluster.links.values() if link.pending)
+    cluster.logs.clear()
+    cluster.move_leader(partition, 2)
+    if is_created_again:
+        cluster.topic_ids["t"] = UUID(int=7)
+    cluster.network_client.refresh_metadata()
+    cluster.advance(1)
+    answer_others(cluster, silent)
+    assert cluster.network_client.metadata.leader(partition) == 2
+    (later,) = send_all(producing, 2, partition=0)
+    answer_others(cluster, silent)
+    producing.flush()
+    assert producing.values() == numbers(1, 2)
+    assert [held.offset, later.offset] == [0, 1]
+
+
+def answer_others(cluster: Cluster, silent: Link) -> None:
+    """Lets everything happen that can happen now, but for the requests of one connection."""
+    while cluster.turn():
+        for link in [link for link in cluster.links.values() if link.pending and link is not silent]:
+            cluster.answer(link)
+
+
+def test_batches_fly_together_again_at_a_new_leader_that_has_acknowledged_one() -> None:
+    producing = SimulatedProducer(nodes=2)
+    producing.send(b"a").result()
+    producing.cluster.move_leader(TopicPartition("t", 0), 2)
+    producing.send(b"b").result()
+    send_all(producing, *range(20))
+    producing.cluster.turn()
+    assert sum(len(link.pending) for link in producing.cluster.links.values()) == 5
+    producing.flush()
+    assert producing.values() == [b"a", b"b", *numbers(*range(20))]
 
 
 def test_the_answer_names_the_new_leader() -> None:
@@ -270,9 +315,8 @@ def test_a_refusal_of_a_repeat_does_not_tell_that_the_first_try_was_not_written(
 
 
 @pytest.mark.parametrize("code", [6, None], ids=["not leader", "connection lost"])
-def test_a_batch_whose_leader_was_held_still_is_known_by_those_after_it(code: int | None) -> None:
-    """The old leader has written the batch and answers long after the new one has taken many more: by then the broker
-    remembers too few batches to know the retry as a duplicate."""
+def test_those_after_a_batch_whose_leader_is_held_still_wait_for_its_answer(code: int | None) -> None:
+    """The old leader has written the batch and answers long after the new one was elected."""
     producing = SimulatedProducer(nodes=2, linger_ms=0)
     cluster = producing.cluster
     producing.send(b"first").result()
@@ -286,16 +330,36 @@ def test_a_batch_whose_leader_was_held_still_is_known_by_those_after_it(code: in
     cluster.move_leader(TopicPartition("t", 0), 2)
     cluster.network_client.metadata.update_leader(TopicPartition("t", 0), 2, 1, None)
     later = send_all(producing, *range(8))
-    assert [handle.result().offset for handle in later] == list(range(2, 10))
-    assert not held.done()
+    producing.run(seconds=10)
+    assert not any(handle.done() for handle in [held, *later])
     if code is not None:
         assert answer is not None
         cluster._deliver(link, answer)
     else:
         cluster.cut(link)
+    assert [handle.result().offset for handle in [held, *later]] == list(range(1, 10))
+    assert producing.values() == [b"first", b"held", *numbers(*range(8))]
+    assert {header.producer_epoch for header in cluster.log("t", 0).headers} == {0}
+
+
+def test_a_batch_that_its_leader_remembers_no_more_is_known_by_those_after_it() -> None:
+    """A broker that was started again may remember the last batch of each producer only."""
+    producing = SimulatedProducer(linger_ms=0)
+    cluster = producing.cluster
+    producing.send(b"first").result()
+    held, later = send_all(producing, 1, 2)
+    cluster.turn()
+    (link,) = (link for link in cluster.links.values() if link.pending)
+    cluster.produce_errors_after_write = [7]
+    cluster.answer(link)
+    cluster.answer(link)
+    ((_, remembered),) = cluster.log("t", 0).producers.values()
+    while len(remembered) > 1:
+        remembered.popleft()
     assert held.result().offset == -1
-    assert producing.send(b"last").result().offset == 10
-    assert producing.values() == [b"first", b"held", *numbers(*range(8)), b"last"]
+    assert later.result().offset == 2
+    assert producing.send(b"last").result().offset == 3
+    assert producing.values() == [b"first", *numbers(1, 2), b"last"]
     assert {header.producer_epoch for header in cluster.log("t", 0).headers} == {0}
 
 

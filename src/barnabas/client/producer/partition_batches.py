@@ -6,7 +6,11 @@ from barnabas.client.producer.producer_batch import ProducerBatch
 from barnabas.client.producer.producer_id import NO_PRODUCER_ID_AND_EPOCH, ProducerIdAndEpoch
 from barnabas.types import TopicPartition
 
-__all__ = ["PartitionBatches"]
+__all__ = ["Leadership", "PartitionBatches"]
+
+Leadership = tuple[int, int, bytes]
+"""A leader's node id, its leader epoch, and the topic's id: where any of them changes, the leader may not know of the
+producer."""
 
 
 class PartitionBatches:
@@ -18,6 +22,7 @@ class PartitionBatches:
         "gap",
         "has_acknowledged",
         "in_flight",
+        "leadership",
         "next_position",
         "next_sequence",
         "producer_id_and_epoch",
@@ -36,8 +41,10 @@ class PartitionBatches:
         self.producer_id_and_epoch = NO_PRODUCER_ID_AND_EPOCH
         self.next_sequence = 0
         self.has_acknowledged = False
-        """Whether the partition has acknowledged a batch of this producer id. A broker takes any sequence for the first
-        batch of an id, so the second batch waits for the first one's answer and cannot overtake it."""
+        """Whether the leader has acknowledged a batch of this producer id. A leader takes any sequence for the first
+        batch that it gets of an id, so the second one waits for the first one's answer and cannot overtake it."""
+        self.leadership: Leadership = (-1, -1, b"")
+        """The leader to which the batches in flight were sent, or the last one if there are none."""
         self._last_acknowledged = -1.0
         """The last position that was acknowledged under this producer id and epoch; -1 if there is none."""
         self.gap: float | None = None
@@ -68,6 +75,13 @@ class PartitionBatches:
             return False
         return not any(other.position < batch.position for other in self.in_flight)
 
+    def sends_to(self, leadership: Leadership) -> None:
+        """Notes the leader to which a batch is sent while no other is in flight. A new leader may lack all batches of
+        the producer: its topic was created again, or its replica had none when it was elected."""
+        if leadership != self.leadership:
+            self.leadership = leadership
+            self.has_acknowledged = False
+
     def note_acknowledged(self, batch: ProducerBatch) -> None:
         """Notes that the partition has acknowledged a batch."""
         self.has_acknowledged = True
@@ -75,8 +89,9 @@ class PartitionBatches:
             self._last_acknowledged = max(self._last_acknowledged, batch.position)
 
     def is_overtaken(self, batch: ProducerBatch) -> bool:
-        """Whether a later batch was acknowledged in the same epoch: a leader takes that one behind this one alone. So
-        an earlier attempt was written, by a leader that did not answer before others had written many batches more."""
+        """Whether a later batch was acknowledged in the same epoch: a leader that knows the producer takes that one
+        behind this one alone. So an earlier attempt was written, by a leader that did not answer before others had
+        written many batches more."""
         return self._is_of_current(batch) and batch.position < self._last_acknowledged
 
     def _is_of_current(self, batch: ProducerBatch) -> bool:

@@ -10,7 +10,7 @@ any more, the epoch goes up and the partition's sequences restart from 0, so tha
 from typing import Final
 
 from barnabas.client.producer.delivery_errors import error_of, name_refused, note_failure, timed_out
-from barnabas.client.producer.partition_batches import PartitionBatches
+from barnabas.client.producer.partition_batches import Leadership, PartitionBatches
 from barnabas.client.producer.producer_batch import ProducerBatch
 from barnabas.client.producer.producer_id import ProducerIds
 from barnabas.client.producer.record_accumulator import RecordAccumulator
@@ -162,12 +162,20 @@ class Sender:
             return True
         if partition.gap is not None or not partition.has_acknowledged:
             return False
+        if partition.leadership != self._leadership(partition.topic_partition):
+            return False  # the new leader may take any sequence: a batch that is unanswered elsewhere goes first
         if batch.base_sequence >= 0:
             return partition.in_flight[0].position > batch.position  # a retry goes alone, or before those in flight
         for in_flight in partition.in_flight:
             if in_flight.attempts > 1:
                 return False  # brokers detect duplicates of their last five batches only: no others may come between
         return self._may_number(partition, batch)
+
+    def _leadership(self, topic_partition: TopicPartition) -> Leadership:
+        metadata = self._client.metadata
+        view = metadata.partition(topic_partition)
+        topic_id = metadata.topic_id_bytes(topic_partition.topic)
+        return (-1, -1, topic_id) if view is None else (view.leader, view.leader_epoch, topic_id)
 
     def _may_number(self, partition: PartitionBatches, batch: ProducerBatch) -> bool:
         """Whether the batch may get a sequence, or keep its own. Switches the partition to the producer's current id
@@ -244,6 +252,8 @@ class Sender:
         partition.queue.popleft()
         if not partition.queue:
             del self._accumulator.queued[partition]
+        if self._ids is not None and not partition.in_flight:
+            partition.sends_to(self._leadership(partition.topic_partition))
         if self._ids is not None and batch.base_sequence < 0:
             batch.producer_id, batch.producer_epoch = partition.producer_id_and_epoch
             batch.base_sequence = partition.next_sequence
