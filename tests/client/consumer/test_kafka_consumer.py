@@ -291,6 +291,30 @@ def test_a_dead_broker_keeps_no_other_from_being_asked(cluster: Cluster) -> None
     assert cluster.now - began < 0.5
 
 
+@pytest.mark.parametrize("how", ["committed", "reset", "validated"])
+def test_an_outage_while_a_position_is_looked_up_is_waited_out(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    fill(cluster)
+    consumer = assigned(cluster, T0, **GROUP if how == "committed" else {})
+    consumer.partitions_for("t")
+    if how == "validated":
+        consumer.poll(5)
+        cluster.add_fault(ApiKey.OFFSET_FOR_LEADER_EPOCH, *[CUT] * 20)
+        cluster.move_leader(T0, 2)
+        consumer.poll(1)
+    for node_id in (1, 2):
+        cluster.stop(node_id)
+    began = cluster.now
+    assert consumer.poll(200) == []
+    assert cluster.now - began == pytest.approx(200)
+    assert "looking up positions again: gave up after 60 s" in caplog.text
+    cluster.up.update((1, 2))
+    cluster.log("t", 0).append(b"new")
+    cluster.written()
+    assert offsets(consumer.poll(120))[-1] == 10
+
+
 def test_fetches_go_on_when_a_connection_breaks_each_time(cluster: Cluster) -> None:
     fill(cluster)
     consumer = assigned(cluster, T0, T1)

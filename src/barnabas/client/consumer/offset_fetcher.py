@@ -1,6 +1,7 @@
 """Finds the positions of assigned partitions: committed offsets, resets, and validation with new leaders.
 
-The requests are sent in the network client's turns. Errors that are not retriable are kept for the application.
+The requests are sent in the network client's turns. Errors that are not retriable are kept for the application. A
+request whose time is over is sent again: a consumer waits for brokers that are away, however long it takes.
 """
 
 import logging
@@ -13,7 +14,7 @@ from barnabas.client.fetch.positions import NO_NODE, FetchPosition, ResetStrateg
 from barnabas.client.offset_messages import LATEST, OffsetAndMetadata, PartitionOffset
 from barnabas.connection.network_client import NetworkClient
 from barnabas.connection.promise import Promise
-from barnabas.errors import BarnabasError, LogTruncation, NoOffsetForPartition, UnsupportedVersion
+from barnabas.errors import BarnabasError, LogTruncation, NoOffsetForPartition, OperationTimedOut, UnsupportedVersion
 from barnabas.types import NO_LEADER_EPOCH, NO_OFFSET, BrokerId, LeaderEpoch, Offset, TopicPartition
 
 __all__ = ["OffsetFetcher"]
@@ -99,7 +100,9 @@ class OffsetFetcher:
         retry_at = self._client.now + self._client.backoff_s(self._failed)
         self._subscription.request_failed(partitions, retry_at)
         self._client.at(retry_at, self.changed)
-        if isinstance(error, BarnabasError) and not getattr(error, "retriable", False):
+        if isinstance(error, OperationTimedOut):
+            _log.warning("looking up positions again: %s", error)
+        elif isinstance(error, BarnabasError) and not getattr(error, "retriable", False):
             self._fail(error)
         return retry_at
 
