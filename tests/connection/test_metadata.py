@@ -54,6 +54,22 @@ def test_new_topics_alone_are_requested_while_the_others_are_fresh() -> None:
     assert metadata.request(metadata.expires_at())[1] == frozenset("ab")
 
 
+def test_new_topics_do_not_keep_the_others_from_getting_old() -> None:
+    metadata = Metadata(max_age_s=100)
+    metadata.add_topics(["a"])
+    metadata.update(responded(topic("a")), metadata.request(0.0)[1], 0.0)
+    for number, now in enumerate((60.0, 99.0)):
+        metadata.add_topics([f"new-{number}"])
+        metadata.update(responded(topic(f"new-{number}", topic_id=2 + number)), metadata.request(now)[1], now)
+    assert metadata.expires_at() == 100
+    metadata.add_topics(["c"])
+    _, asked = metadata.request(120.0)
+    assert asked == {"a", "new-0", "new-1", "c"}
+    metadata.add_topics(["added while the request is in flight"])
+    metadata.update(responded(topic("a")), asked, 120.0)
+    assert metadata.expires_at() == 220
+
+
 def test_a_topic_that_a_response_lacks_is_gone_if_it_was_requested() -> None:
     metadata = Metadata()
     metadata.update(responded(topic("a"), topic("b", topic_id=2)), None, 0.0)

@@ -35,6 +35,7 @@ class Metadata:
         """Whether metadata is known to be wrong or missing, so that an update is needed soon."""
         self._max_age_s = max_age_s
         self._updated_at = float("-inf")
+        """The time of the last response with all topics whose metadata is kept fresh."""
         self._topics: dict[str, None] = {}
         self._new: set[str] = set()
         """The topics that no request has contained yet."""
@@ -109,7 +110,8 @@ class Metadata:
         self._id_bytes = {name: topic.topic_id.bytes for name, topic in known.items()}
         self.has_all_topics = asked is None
         self.version += 1
-        self._updated_at = now
+        if asked is None or asked >= self._topics.keys() - self._new:
+            self._updated_at = now
 
     def _newest(self, topic: TopicView) -> TopicView:
         before = self.cluster.topics.get(topic.name)
