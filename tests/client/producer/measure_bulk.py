@@ -36,7 +36,7 @@ class Owner:
             buffer_memory=1 << 40,
             record_size_max=1 << 20,
         )
-        self.topic = self.appender.topics["t"] = TopicInfo("t", PARTITIONS, 0)
+        self.topic = self.appender.topics["t"] = TopicInfo("t", bytes(16), PARTITIONS, 0)
 
     def batch_opened(self, batch: ProducerBatch) -> None: ...
 

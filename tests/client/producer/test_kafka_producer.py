@@ -2,6 +2,7 @@
 
 import random
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -15,10 +16,15 @@ from barnabas.errors import (
     NotLeaderOrFollower,
     OperationTimedOut,
     TopicAuthorizationFailed,
+    TopicNotFound,
+    TransactionFailed,
 )
 from barnabas.records.compiled.bulk_rows import murmur2
 from barnabas.records.record import Record
 from barnabas.testing import Broker
+from client.producer.batches import send_all
+from client.producer.transactions.rig import Transacting
+from simulation.producer import SimulatedProducer
 
 
 @pytest.fixture
@@ -162,3 +168,97 @@ def test_topics_come_into_being_where_the_broker_makes_them(broker: Broker, name
         assert sender.send(name, b"v").result(60).offset == 0
         assert sender.partitions_for(name)[0].leader == 1
     assert TopicPartition(name, 0) in {TopicPartition(name, p) for p in range(len(broker.end_offsets(name)))}
+
+
+# --- a topic that is created again, on the simulated cluster ----------------------------------------------------------
+
+
+def create_again(producing: SimulatedProducer, *, partitions: int) -> None:
+    cluster = producing.cluster
+    cluster.topic_ids["t"] = UUID(int=7)
+    cluster.topics["t"] = dict.fromkeys(range(partitions), 1)
+    cluster.logs.clear()
+
+
+def refresh(producing: SimulatedProducer) -> None:
+    producing.cluster.result(producing.cluster.network_client.refresh_metadata())
+
+
+@pytest.mark.parametrize("partitioner", [None, "round_robin"])
+def test_a_topic_created_again_with_fewer_partitions_is_produced_to(partitioner: str | None) -> None:
+    producing = SimulatedProducer(partitions=5, partitioner_class=partitioner, batch_size=100)
+    for partition in range(5):
+        producing.send(b"before", partition=partition).result()
+    create_again(producing, partitions=2)
+    refresh(producing)
+    began = producing.cluster.now
+    handles = [producing.send(b"keyed", key=b"%d" % number) for number in range(20)]
+    handles += [producing.send(b"keyless") for _ in range(20)]
+    assert {handle.result().partition for handle in handles} == {0, 1}
+    assert producing.cluster.now - began < 2
+    assert producing.send(b"refused", partition=2) is None
+    producing.cluster.topics["t"] = dict.fromkeys(range(7), 1)
+    refresh(producing)
+    assert producing.send(b"grown", partition=6).result().offset == 0
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_records_for_partitions_that_a_topic_has_lost_fail_at_once(idempotent: bool) -> None:
+    producing = SimulatedProducer(partitions=3, enable_idempotence=idempotent, linger_ms=60_000)
+    cluster = producing.cluster
+    producing.kafka_producer.accumulator.flushing += 1
+    producing.send(b"before", partition=2).result()
+    producing.kafka_producer.accumulator.flushing -= 1
+    (in_flight,) = send_all(producing, 1, partition=2)
+    cluster.turn()
+    kept, still_open = (producing.send(b"open", partition=partition) for partition in (0, 2))
+    create_again(producing, partitions=1)
+    began = cluster.now
+    refresh(producing)
+    for handle in (in_flight, still_open):
+        error = handle.exception()
+        assert isinstance(error, TopicNotFound)
+        assert str(error) == "topic 't' has partitions 0 to 0, there is no 2"
+    assert cluster.now - began < 2
+    assert kept.result().offset == 0
+    assert producing.kafka_producer.appender.used_bytes == 0
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_partition_that_a_topic_has_lost_fails_the_transaction(version: int) -> None:
+    producing = Transacting(version, partitions=3, linger_ms=60_000)
+    cluster = producing.cluster
+    producing.init()
+    producing.transactions.begin()
+    producing.send(b"before", partition=0)
+    producing.commit()
+    producing.transactions.begin()
+    others = [producing.send(b"a", partition=0)]
+    lost = producing.send(b"a", partition=2)
+    others.append(producing.send(b"a", partition=1))
+    create_again(producing, partitions=2)
+    cluster.network_client.refresh_metadata()
+    cluster.advance(1)
+    cluster.turn()
+    (link,) = (link for link in cluster.links.values() if link.pending)
+    cluster.advance(60)  # all have lingered when the response comes
+    cluster.answer(link)
+    assert isinstance(lost.exception(), TopicNotFound)
+    assert all(isinstance(handle.exception(), TransactionFailed) for handle in others)
+    producing.abort()
+    producing.transactions.begin()
+    assert producing.send(b"b", partition=0) is not None
+    producing.commit()
+    assert producing.seen() == [b"b"]
+
+
+def test_a_response_with_fewer_partitions_of_the_same_topic_is_an_old_one() -> None:
+    producing = SimulatedProducer(partitions=3)
+    cluster, leaders = producing.cluster, dict(producing.cluster.topics["t"])
+    del cluster.topics["t"][2]
+    refresh(producing)
+    handle = producing.send(b"a", partition=2)
+    producing.run(seconds=1)
+    assert not handle.done()
+    cluster.topics["t"] = leaders
+    assert handle.result().offset == 0

@@ -15,6 +15,7 @@ from barnabas.client.producer.sender import Sender
 from barnabas.client.producer.transactions.transaction_manager import TransactionManager
 from barnabas.client.settings import ProducerSettings
 from barnabas.connection.cluster import TopicView
+from barnabas.connection.metadata import NO_ID_BYTES
 from barnabas.connection.network_client import NetworkClient
 from barnabas.connection.promise import Promise
 from barnabas.errors import BarnabasError, ClientClosed
@@ -87,15 +88,34 @@ class KafkaProducer:
             topic = promise.result()
             if topic.name not in self.appender.topics:
                 count = len(topic.partitions)
-                self.appender.topics[topic.name] = TopicInfo(topic.name, count, self._rng.randrange(count))
+                topic_id, sticky = self.client.metadata.topic_id_bytes(topic.name), self._rng.randrange(count)
+                self.appender.topics[topic.name] = TopicInfo(topic.name, topic_id, count, sticky)
 
     def _follow_metadata(self) -> None:
-        """Adds new partitions of known topics."""
+        """Adds new partitions of known topics, and takes away those that a topic has lost when it was created again.
+        Under the same id a response with fewer partitions is an old one."""
+        metadata = self.client.metadata
         for name, info in self.appender.topics.items():
-            topic = self.client.metadata.topic(name)
-            if topic is not None and len(topic.partitions) > info.partition_count:
-                info.open_batches.extend([None] * (len(topic.partitions) - info.partition_count))
-                info.partition_count = len(topic.partitions)
+            topic = metadata.topic(name)
+            if topic is None:
+                continue
+            count, topic_id = len(topic.partitions), metadata.topic_id_bytes(name)
+            if count > info.partition_count:
+                info.open_batches.extend([None] * (count - len(info.open_batches)))
+                info.partition_count = count
+            elif topic_id != info.topic_id and NO_ID_BYTES not in (topic_id, info.topic_id):
+                self._take_partitions(info, count)
+            if topic_id != NO_ID_BYTES:
+                info.topic_id = topic_id
+
+    def _take_partitions(self, info: TopicInfo, count: int) -> None:
+        """Leaves so many partitions of a topic. The sender fails the batches of the others."""
+        for batch in info.open_batches[count:]:
+            if batch is not None:
+                self.appender.close_batch(info, batch)
+        info.partition_count = count
+        if info.sticky_partition >= count:
+            info.sticky_partition, info.sticky_bytes = self._rng.randrange(count), 0
 
     def _forget_idle_topics(self, now: float) -> None:
         """Drops the topics to which no record was sent for metadata.max.idle.ms."""

@@ -49,10 +49,13 @@ NEVER_MS: Final = 1 << 62
 class TopicInfo:
     """A topic's open batches by partition, and the sticky partition, which gets the records without a key."""
 
-    def __init__(self, topic: str, partition_count: i64, sticky_partition: i64) -> None:
+    def __init__(self, topic: str, topic_id: bytes, partition_count: i64, sticky_partition: i64) -> None:
         self.topic = topic
+        self.topic_id: bytes = topic_id
+        """The last id that brokers told; zeros if they told none."""
         self.partition_count: i64 = partition_count
         self.open_batches: list[ProducerBatch | None] = [None for _ in range(partition_count)]
+        """Never shorter than before, also if the topic has fewer partitions when it is created again."""
         self.sticky_partition: i64 = sticky_partition
         self.sticky_bytes: i64 = 0
         """The bytes that the sticky partition got since it was chosen."""

@@ -136,15 +136,27 @@ class Sender:
     def _ready_by_leader(self, now: float) -> dict[BrokerId, list[PartitionBatches]]:
         metadata = self._client.metadata
         nodes: dict[BrokerId, list[PartitionBatches]] = {}
+        gone: list[PartitionBatches] = []
         for partition in self._accumulator.queued:
             if not self._is_ready(partition, now):
                 continue
             leader = metadata.leader(partition.topic_partition)
-            if leader < 0:
+            if leader < 0 and self._is_gone(partition.topic_partition):
+                gone.append(partition)
+            elif leader < 0:
                 metadata.request_update()
             elif self._transactions is None or self._transactions.maybe_add_partition(partition.topic_partition):
                 nodes.setdefault(leader, []).append(partition)
-        return nodes
+        for partition in gone:
+            for batch in list(partition.queue):
+                if not batch.done:  # the first one may have failed the others with its transaction
+                    self._fail(batch, metadata.partition_error(partition.topic_partition))
+        return self._ready_by_leader(now) if gone else nodes
+
+    def _is_gone(self, topic_partition: TopicPartition) -> bool:
+        """Whether the topic was created again without this partition."""
+        topic = self._accumulator.appender.topics.get(topic_partition.topic)
+        return topic is not None and topic_partition.partition >= topic.partition_count
 
     def _is_ready(self, partition: PartitionBatches, now: float) -> bool:
         """Whether the partition's next batch may be sent now."""
