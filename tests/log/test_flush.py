@@ -8,6 +8,7 @@ import pytest
 from barnabas.config.log_config import LogConfig
 from barnabas.errors import KafkaStorageError
 from barnabas.log.log_loader import Verification
+from barnabas.log.unified_log import UnifiedLog
 from barnabas.types import TopicPartition
 from faulty_filesystem import FaultyFileSystem
 from log.log_files import refuse
@@ -203,3 +204,57 @@ def test_a_flush_of_many_segments_takes_one_descriptor_at_a_time(rig) -> None:
         assert files.most_open <= 4 + 1 + 1, "the pool's, the one that is synced, the lock"
         manager.shutdown()
     files.close()
+
+
+class TestNames:
+    """A directory is synced when names in it have changed: what was removed would come back behind later records."""
+
+    def lose_power(self, files: FaultyFileSystem, log: UnifiedLog) -> None:
+        log.release()
+        files.lose_power(names_last=False)
+
+    def test_segments_that_a_truncation_dropped_are_gone_for_good(self, rig) -> None:
+        files = FaultyFileSystem(str(rig.root))
+        with files.watch():
+            log = rig.log(segment_bytes=300)
+            while len(log.segments) < 4:
+                rig.append(log)
+            log.flush()
+            log.truncate_to(1)
+            rig.append(log, 2)
+            log.flush()
+            self.lose_power(files, log)
+            again = rig.load(log, Verification.FULL, recovery_point=3)
+        files.close()
+        assert (len(again.segments), again.log_end_offset) == (1, 3)
+
+    def test_segments_that_a_recovery_dropped_are_gone_for_good(self, rig) -> None:
+        files = FaultyFileSystem(str(rig.root))
+        with files.watch():
+            log = rig.log(segment_bytes=300)
+            while len(log.segments) < 4:
+                rig.append(log)
+            log.flush()
+            os.truncate(log.segments[0].path(".log"), log.segments[0].size - 1)
+            log = rig.reopen(log, Verification.FULL, recovery_point=0)
+            end = rig.append(log, 2).last_offset + 1
+            assert len(log.segments) == 1
+            log.flush()
+            self.lose_power(files, log)
+            again = rig.load(log, Verification.FULL, recovery_point=end)
+        files.close()
+        assert (len(again.segments), again.log_end_offset) == (1, end)
+
+    def test_a_segment_that_was_made_before_a_kill_is_found_after_a_power_loss(self, rig) -> None:
+        files = FaultyFileSystem(str(rig.root))
+        with files.watch():
+            log = rig.log(segment_bytes=300)
+            log.flush()
+            while len(log.segments) < 2:
+                rig.append(log)
+            log = rig.reopen(log, Verification.TAIL)
+            log.flush()
+            self.lose_power(files, log)
+            again = rig.load(log, Verification.FULL)
+        files.close()
+        assert again.log_end_offset == log.log_end_offset

@@ -127,6 +127,7 @@ def load_log(
     if loader.verified_from is not None:  # the rebuilt indexes are not on the device
         recovery_point = min(recovery_point, max(loader.verified_from, start))
     log = _assemble(directory, topic_partition, config, environment, segments, offsets, recovery_point, topic_id)
+    log.files_made += 1  # the last process, or the verification, may have changed names that no sync followed
     log.cleaned_offset = None if state.cleaned_offset is None else min(state.cleaned_offset, end)
     loader.restore_epochs(log.leader_epochs, start)
     log.rebuild_producers(loader.verified_from)

@@ -63,8 +63,8 @@ class UnifiedLog:
     `active_segment` takes the appends. All records below `recovery_point` are on the device. The cleaner has cleaned
     the log up to `cleaned_offset`. `offline_reason` is None while the log takes writes. A thread that syncs files of
     the log holds `sync_lock`. `truncations` counts truncations: a flush that began before one is void. `files_made`
-    counts the files that were made, `files_synced` those of them whose names are on the device. `lower_checkpoints` is
-    called with the end of the log when records are removed there.
+    counts the changes of names in the directory, `files_synced` those of them that are on the device.
+    `lower_checkpoints` is called with the end of the log when records are removed there.
     """
 
     __slots__ = (
@@ -630,6 +630,8 @@ class UnifiedLog:
         dropped = self._segments.remove_above(offset)
         self.active_segment = active = self._segments.active
         self._drop_segments(dropped)
+        if dropped:
+            self.files_made += 1  # until their names are synced, a power loss brings them back behind later records
         found = active.locate(offset)
         end = offset
         for _, header in active.headers(found[0]) if found is not None else ():
