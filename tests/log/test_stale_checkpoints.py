@@ -9,6 +9,7 @@ import pytest
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.config.log_config import LogConfig
 from barnabas.log.directories.checkpoints import (
+    CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     RECOVERY_CHECKPOINT,
@@ -18,7 +19,7 @@ from barnabas.log.log_manager import LogManager
 from barnabas.log.unified_log import UnifiedLog
 from log.manager_rig import A0, CONFIG, die, start
 
-CHECKPOINTS = (RECOVERY_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
+CHECKPOINTS = (RECOVERY_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, CLEANER_CHECKPOINT)
 
 
 def write_checkpoints(manager: LogManager) -> None:

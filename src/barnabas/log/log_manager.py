@@ -86,8 +86,6 @@ class LogManager:
             self._deletions,
             producer_expiration_ms,
         )
-        self.cleaned_offsets_lost = False
-        """Whether the cleaner's checkpoint must be written again, because a log was deleted or truncated."""
         self._logs: dict[TopicPartition, UnifiedLog] = {}
         self._home: dict[TopicPartition, DataDirectory] = {}
         self._preferred: dict[TopicPartition, DataDirectory] = {}
@@ -323,7 +321,6 @@ class LogManager:
             set_aside_for_deletion(*deleted)
         except OSError as error:
             raise KafkaStorageError(f"{path} cannot be renamed: {error.strerror}") from error
-        self.cleaned_offsets_lost = self.cleaned_offsets_lost or log.cleaned_offset is not None
         self._deletions.rename_below(path, log.directory)
         self._deletions.add(log.directory, self._clock.wall_ms() + log.config.file_delete_delay_ms)
 

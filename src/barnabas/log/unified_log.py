@@ -645,9 +645,9 @@ class UnifiedLog:
             end = self.offsets.log_start_offset
         self.offsets.truncate(end)
         self.recovery_point = min(self.recovery_point, end)
-        self._lower_checkpoints(end)
         if self.cleaned_offset is not None:
             self.cleaned_offset = min(self.cleaned_offset, end)
+        self._lower_checkpoints(end)
         self.leader_epochs.truncate_from_end(end)
         self.rebuild_producers()
 

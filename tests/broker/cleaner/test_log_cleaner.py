@@ -103,13 +103,18 @@ def test_a_checkpoint_that_cannot_be_written_is_written_later(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def full() -> None:
-        raise OSError(28, "No space left on device")
+    writes: list[float] = []
 
-    cleaner = make_cleaner()
-    logs = cleaner._log_manager
-    monkeypatch.setattr(cleaner.manager, "check", lambda: True)
-    monkeypatch.setattr(cleaner.manager, "persist", full)
-    cleaner.logs_changed()
-    until(loop, lambda: logs.cleaned_offsets_lost)
+    def persist() -> None:
+        writes.append(loop.time())
+        if len(writes) < 3:
+            raise OSError(28, "No space left on device")
+
+    cleaner = make_cleaner(log_cleaner_backoff_ms=10)
+    monkeypatch.setattr(cleaner.manager, "persist", persist)
+    cleaner._on_cleaned()
+    cleaner.start()
+    until(loop, lambda: len(writes) == 3)
+    loop.run_until_complete(asyncio.sleep(0.05))
+    assert len(writes) == 3
     assert "cleaner-offset-checkpoint cannot be written: [Errno 28] No space left on device" in caplog.text

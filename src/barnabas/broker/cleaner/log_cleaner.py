@@ -35,12 +35,13 @@ class LogCleaner:
         log: logging.Logger,
     ) -> None:
         """`config` returns the current settings. `executor` writes the checkpoint files."""
-        self._log_manager = log_manager
         self._config = config
         self._loop = loop
         self._executor = executor
         self._log = log
         self._timer: asyncio.TimerHandle | None = None
+        self._is_unwritten = False
+        """Whether the checkpoints could not be written after the last cleaning."""
         self.process = CleanerProcess(
             loop, lambda event: self.manager.event(event), lambda reason: self.manager.ended(reason)
         )
@@ -62,6 +63,8 @@ class LogCleaner:
 
     def run(self) -> None:
         try:
+            if self._is_unwritten:
+                self._write_checkpoints()
             self.logs_changed()
             self.manager.run()
         except Exception:
@@ -69,21 +72,21 @@ class LogCleaner:
 
     def logs_changed(self) -> None:
         """Takes note of logs that may have been deleted or truncated."""
-        if self.manager.check():
-            self._write_checkpoints()
+        self.manager.check()
 
     def _on_cleaned(self) -> None:
         self._write_checkpoints()
         self._loop.call_soon(self.run)  # like Kafka: no pause while there are more dirty logs
 
     def _write_checkpoints(self) -> None:
+        self._is_unwritten = False
         done = self._loop.run_in_executor(self._executor, self.manager.persist)
         done.add_done_callback(self._on_checkpoints_written)
 
     def _on_checkpoints_written(self, done: "asyncio.Future[None]") -> None:
         if not done.cancelled() and (error := done.exception()) is not None:
             self._log.error("cleaner-offset-checkpoint cannot be written: %s", error)
-            self._log_manager.cleaned_offsets_lost = True  # the next run tries again
+            self._is_unwritten = True  # the next run tries again
 
     def cleaner_config(self) -> CleanerConfig:
         config = self._config()

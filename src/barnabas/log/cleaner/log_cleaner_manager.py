@@ -97,7 +97,6 @@ class LogCleanerManager:
         """The failed work; empty if the log itself is the reason."""
         self._states: dict[UnifiedLog, CleaningState] = {}
         """The state of each log. The key is no name, because a later topic of the same name has its own state."""
-        self._truncations: dict[UnifiedLog, int] = {}
         self._renamed: set[str] = set()
         """The log directories with renamed files that are not synced yet."""
         self._lock = threading.Lock()
@@ -141,9 +140,8 @@ class LogCleanerManager:
         progress."""
         if self.is_closed or self._running is not None:
             return False
-        for known in (self._states, self._truncations):
-            for gone in [log for log in known if self._logs.get(log.topic_partition) is not log]:
-                del known[gone]
+        for gone in [log for log in self._states if self._logs.get(log.topic_partition) is not log]:
+            del self._states[gone]
         chosen = self._dirtiest() or self._with_old_tombstones()
         return chosen is not None and self._begin(*chosen)
 
@@ -151,9 +149,6 @@ class LogCleanerManager:
         now_ms = self._clock.wall_ms()
         found = []
         for log in self._logs.logs.values():
-            if log.truncations != self._truncations.get(log, 0):
-                self._truncations[log] = log.truncations
-                self._logs.cleaned_offsets_lost = True
             if not log.config.compacted or log.offline_reason is not None or log.topic_partition in self._logs.futures:
                 continue
             state = self._states.get(log)
@@ -230,9 +225,8 @@ class LogCleanerManager:
             limits=self._limits(),
         )
 
-    def check(self) -> bool:
-        """Stops the cleaning of a log that was deleted or truncated or is being moved, or whose process hangs. Returns
-        whether `persist` is due: the checkpoint of a deleted log would call the first records of its successor clean.
+    def check(self) -> None:
+        """Stops the cleaning of a log that was deleted or truncated or is being moved, or whose process hangs.
 
         Called periodically, and when logs may have been deleted.
         """
@@ -241,8 +235,6 @@ class LogCleanerManager:
             self._abandon()
         elif running is not None and self._clock.monotonic() - self._heard_s > SILENCE_MAX_S:
             self._abandon(f"the cleaner process said nothing for {SILENCE_MAX_S:.0f} s and was killed")
-        due, self._logs.cleaned_offsets_lost = self._logs.cleaned_offsets_lost, False
-        return due
 
     def _is_current(self, running: _Running) -> bool:
         log = running.log
@@ -319,7 +311,7 @@ class LogCleanerManager:
         self._changed()
 
     def persist(self) -> None:
-        """Writes the checkpoints, also after truncations and deletions. Blocks; safe in any thread.
+        """Writes the checkpoints. Blocks; safe in any thread.
 
         The renames are synced first: after a power loss old files could come back below an offset that the checkpoint
         calls clean.

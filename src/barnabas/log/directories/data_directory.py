@@ -348,7 +348,7 @@ class DataDirectory:
         """Lowers the offsets of a partition in the checkpoints to the end of its log. They are of other records there,
         and would be taken for those that are written next. Blocks for a sync if one is above. Raises OSError."""
         with self._checkpoint_lock:
-            for name in (RECOVERY_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT):
+            for name in (RECOVERY_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, CLEANER_CHECKPOINT):
                 written = self._written.get(name, {})
                 if written.get(topic_partition, end) > end:
                     self._write(name, {**written, topic_partition: end}, sync=True)
