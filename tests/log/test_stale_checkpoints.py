@@ -67,6 +67,28 @@ def test_a_log_that_begins_lower_keeps_its_first_records(rig) -> None:
     assert found(start(rig.manager()).get(A0)) == (300, 300, 700)
 
 
+def test_checkpoints_that_are_written_while_a_log_is_emptied_do_not_bring_its_offsets_back(rig) -> None:
+    manager = start(rig.manager())
+    log = manager.create(A0, None, CONFIG)
+    rig.append(log, 600)
+    log.delete_records(500)
+    log.flush()
+    log.cleaned_offset = 600
+    lower, lowered = log.lower_checkpoints, []
+
+    def lower_and_write(end: int) -> None:
+        lower(end)
+        lowered.append(end)
+        if len(lowered) == 1:  # a thread comes before the segments go
+            write_checkpoints(manager)
+            manager.checkpoint_cleaned_offsets()
+
+    log.lower_checkpoints = lower_and_write
+    log.truncate_fully_and_start_at(300)
+    for name in CHECKPOINTS:
+        assert read_offset_checkpoint(f"{manager.directories[0].path}/{name}") == {A0: 300}, name
+
+
 def test_records_after_a_truncation_are_verified(rig) -> None:
     """Those before were on the disk, these are not."""
     manager = start(rig.manager())

@@ -660,7 +660,8 @@ class UnifiedLog:
         """Removes all records. The next one gets `offset`. Raises KafkaStorageError."""
         self.check_online()
         self.truncations += 1
-        with self._offline_on_error(f"emptying the log up to {offset}"):
+        work = f"emptying the log up to {offset}"
+        with self._offline_on_error(work):
             self._lower_checkpoints(offset)  # first: an empty log would start where the checkpoint says
             self._drop_segments(self._segments)
             self.producers.remove_all_snapshots()
@@ -674,6 +675,8 @@ class UnifiedLog:
         self.cleaned_offset = None
         self.leader_epochs.clear()
         self.producers.clear(offset)
+        with self._offline_on_error(work):
+            self._lower_checkpoints(offset)  # a thread may have written the offsets of before meanwhile
 
     def _lower_checkpoints(self, end: Offset) -> None:
         if self.lower_checkpoints is not None:
