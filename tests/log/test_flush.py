@@ -258,3 +258,70 @@ class TestNames:
             again = rig.load(log, Verification.FULL)
         files.close()
         assert again.log_end_offset == log.log_end_offset
+
+
+class TestLeaderEpochs:
+    """The file is synced before the recovery point passes the batches that have its entries as well."""
+
+    def written(self, rig) -> UnifiedLog:
+        log = rig.log(segment_bytes=300)
+        for epoch in (4, 4, 5, 5, 5, 7):
+            rig.append(log, epoch=epoch, size=150)
+        assert log.leader_epochs.entries == [(4, 0), (5, 2), (7, 5)]
+        return log
+
+    @pytest.mark.parametrize("names_last", [False, True])
+    def test_those_below_the_recovery_point_survive_a_power_loss(self, rig, names_last: bool) -> None:
+        files = FaultyFileSystem(str(rig.root))
+        with files.watch():
+            log = self.written(rig)
+            log.flush()
+            log.release()
+            files.lose_power(names_last=names_last)
+            again = rig.load(log, Verification.FULL)
+        files.close()
+        assert again.leader_epochs.entries == [(4, 0), (5, 2), (7, 5)]
+
+    def test_a_clean_stop_brings_them_to_the_device(self, rig) -> None:
+        files = FaultyFileSystem(str(rig.root))
+        with files.watch():
+            log = self.written(rig)
+            log.flush()
+            log.truncate_to(3)
+            log.close()
+            files.lose_power(names_last=True)
+            again = rig.load(log, Verification.NONE)
+        files.close()
+        assert again.leader_epochs.entries == [(4, 0), (5, 2)]
+
+    @pytest.mark.parametrize("verification", [Verification.TAIL, Verification.FULL])
+    def test_what_a_killed_process_wrote_is_synced_by_the_next(self, rig, verification: Verification) -> None:
+        files = FaultyFileSystem(str(rig.root))
+        with files.watch():
+            log = rig.reopen(self.written(rig), verification)
+            log.flush()
+            log.release()
+            files.lose_power(names_last=True)
+            again = rig.load(log, Verification.FULL)
+        files.close()
+        assert again.leader_epochs.entries == [(4, 0), (5, 2), (7, 5)]
+
+    def test_a_write_during_a_flush_is_synced_by_the_next(self, rig) -> None:
+        log = self.written(rig)
+        task = log.prepare_flush()
+        task.run()
+        rig.append(log, epoch=8)
+        assert task.complete()
+        assert log.leader_epochs.writes_synced < log.leader_epochs.writes
+        log.flush()
+        assert log.leader_epochs.writes_synced == log.leader_epochs.writes
+
+    @pytest.mark.parametrize("damage", ["", "0\n2\n4 0\n"])
+    def test_a_damaged_file_is_made_anew_from_the_batches(self, rig, damage: str) -> None:
+        log = self.written(rig)
+        log.flush()
+        with open(log.leader_epochs.path, "w", encoding="ascii") as file:
+            file.write(damage)
+        again = rig.reopen(log, Verification.FULL)
+        assert again.leader_epochs.entries == [(4, 0), (5, 2), (7, 5)]
+        assert again.offset_for_leader_epoch(4) == (4, 2)

@@ -1,6 +1,7 @@
 """The copy of a log follows what happens to the log, and takes its place with all that the log knew."""
 
 import dataclasses
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -90,6 +91,22 @@ def test_the_batches_are_the_same_bytes(rig: Rig) -> None:
     assert rig.batches() == before
     assert rig.log.offsets == offsets
     assert rig.log.leader_epochs.entries == epochs
+
+
+def test_the_leader_epochs_are_on_the_disk_before_the_old_log_goes(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.append(50)
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    rig.move()
+    assert synced.index(rig.log.leader_epochs.path) < synced.index(str(tmp_path / "one"))
 
 
 def test_a_truncated_log_takes_its_copy_along(rig: Rig) -> None:

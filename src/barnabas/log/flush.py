@@ -15,6 +15,7 @@ from barnabas.errors import KafkaStorageError
 from barnabas.log.directories.checkpoints import RUNNING
 from barnabas.log.directories.disk import Disk
 from barnabas.log.indexes.transaction_index import TransactionIndex
+from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
 from barnabas.log.log_segment import LogSegment
 from barnabas.types import Offset, TopicPartition
 
@@ -36,6 +37,7 @@ class FlushableLog(Protocol):
     disk: Disk
     truncations: int
     active_segment: LogSegment
+    leader_epochs: LeaderEpochFileCache
 
     @property
     def log_end_offset(self) -> Offset: ...
@@ -54,6 +56,7 @@ class FlushTask:
 
     __slots__ = (
         "_directories",
+        "_epoch_writes",
         "_files_made",
         "_indexes",
         "_log",
@@ -73,7 +76,7 @@ class FlushTask:
         directories: list[str],
         up_to: Offset,
     ) -> None:
-        """The task syncs `segments`, oldest first, the index files `indexes`, and the names in `directories`.
+        """The task syncs `segments`, oldest first, the files `indexes` beside them, and the names in `directories`.
 
         `transactions` is the index of the active segment if it has entries that are not on the device.
         """
@@ -85,6 +88,7 @@ class FlushTask:
         self._transactions = (transactions, len(transactions)) if transactions is not None else None
         self._directories = directories
         self._files_made = log.files_made if directories else 0
+        self._epoch_writes = log.leader_epochs.writes if log.leader_epochs.path in indexes else 0
         self._truncations = log.truncations
 
     def run(self) -> None:
@@ -143,6 +147,7 @@ class FlushTask:
                 f"{log.topic_partition} in {log.directory}: not synced: {self.error.strerror}"
             ) from self.error
         log.files_synced = max(log.files_synced, self._files_made)
+        log.leader_epochs.note_synced(self._epoch_writes)
         if log.truncations != self._truncations or not log.holds(self._segments):
             return False
         if self._transactions is not None:
@@ -177,7 +182,9 @@ def prepare_flush(log: FlushableLog, up_to: Offset, *, closing: bool = False) ->
                 transactions = None
     except OSError as error:
         raise KafkaStorageError(f"{log.topic_partition} in {log.directory}: {error.strerror}") from error
-    if not is_due and transactions is None:
+    epochs = log.leader_epochs
+    are_epochs_synced = epochs.writes == epochs.writes_synced
+    if not is_due and transactions is None and are_epochs_synced:
         return None
     segments: list[LogSegment] = []
     indexes: list[str] = []
@@ -194,9 +201,10 @@ def prepare_flush(log: FlushableLog, up_to: Offset, *, closing: bool = False) ->
         end = segment.base_offset
     if transactions is not None:
         indexes.append(transactions.path)
+    are_names_synced = log.files_made == log.files_synced and are_epochs_synced and not closing
+    if not are_epochs_synced:
+        indexes.append(epochs.path)
     # the name of a new log's directory must be durable, too
-    directories = (
-        [log.directory, os.path.dirname(log.directory)] if log.files_made > log.files_synced or closing else []
-    )
+    directories = [] if are_names_synced else [log.directory, os.path.dirname(log.directory)]
     log.last_flush_ms = log.clock.wall_ms()
     return FlushTask(log, segments[::-1], indexes, transactions, directories, up_to)

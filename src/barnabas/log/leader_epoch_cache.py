@@ -16,24 +16,31 @@ _log = logging.getLogger(__name__)
 
 
 class LeaderEpochFileCache:
-    """The leader epochs and their start offsets, both increasing."""
+    """The leader epochs and their start offsets, both increasing.
 
-    __slots__ = ("_epochs", "_offsets", "latest", "path")
+    `writes` counts the writes of the file, `writes_synced` those of them that are on the device.
+    """
+
+    __slots__ = ("_epochs", "_offsets", "latest", "path", "writes", "writes_synced")
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.writes = self.writes_synced = 0
         self._epochs: list[LeaderEpoch] = []
         self._offsets: list[Offset] = []
         self.latest: LeaderEpoch = NO_LEADER_EPOCH
         """The epoch of the last batch, -1 for a log without batches."""
 
-    def load(self) -> None:
-        """Reads the file. A damaged one counts as empty: recovery adds the epochs of the batches."""
+    def load(self) -> bool:
+        """Reads the file. Returns False for a damaged one, which counts as empty: recovery adds the epochs of the
+        batches."""
         try:
             entries = read_epoch_checkpoint(self.path)
         except CorruptCheckpoint:
-            entries = []
+            self._set([])
+            return False
         self._set(entries)
+        return True
 
     def _set(self, entries: list[tuple[LeaderEpoch, Offset]]) -> None:
         self._epochs = [epoch for epoch, _ in entries]
@@ -59,7 +66,7 @@ class LeaderEpochFileCache:
         self._set([*kept, (epoch, start_offset)])
         if write:
             try:
-                self.write(sync=False)
+                self.write()
             except OSError:
                 self._set(before)
                 raise
@@ -67,11 +74,17 @@ class LeaderEpochFileCache:
     def replace_all(self, entries: list[tuple[LeaderEpoch, Offset]]) -> None:
         """Takes over the entries of a log with the same records. Raises OSError."""
         self._set(entries)
-        self.write(sync=False)
+        self.write()
 
-    def write(self, *, sync: bool) -> None:
-        """Writes the file. Appends need not wait for a sync, because recovery finds lost entries in the batches."""
-        write_epoch_checkpoint(self.path, self.entries, sync=sync)
+    def write(self) -> None:
+        """Writes the file. Appends need not wait for a sync: it comes with the flush of the first batches, which have
+        the entries until then."""
+        write_epoch_checkpoint(self.path, self.entries, sync=False)
+        self.writes += 1
+
+    def note_synced(self, writes: int) -> None:
+        """Takes note that the file is on the device with so many writes."""
+        self.writes_synced = max(self.writes_synced, writes)
 
     def end_offset_for(self, epoch: LeaderEpoch, log_end_offset: Offset) -> tuple[LeaderEpoch, Offset]:
         """Returns the largest epoch at or below the requested one and its end offset; (-1, -1) if that is unknown."""
@@ -113,4 +126,4 @@ class LeaderEpochFileCache:
     def _write_if_possible(self) -> None:
         """Writes the file and ignores errors: entries outside of the log are removed again when it is loaded."""
         with contextlib.suppress(OSError):
-            self.write(sync=False)
+            self.write()

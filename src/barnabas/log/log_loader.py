@@ -12,7 +12,7 @@ import logging
 import os
 import uuid
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final
@@ -129,7 +129,7 @@ def load_log(
     log = _assemble(directory, topic_partition, config, environment, segments, offsets, recovery_point, topic_id)
     log.files_made += 1  # the last process, or the verification, may have changed names that no sync followed
     log.cleaned_offset = None if state.cleaned_offset is None else min(state.cleaned_offset, end)
-    loader.restore_epochs(log.leader_epochs, start)
+    loader.restore_epochs(log.leader_epochs, segments, start)
     log.rebuild_producers(loader.verified_from)
     return log
 
@@ -177,6 +177,20 @@ def _remove_segment(segment: LogSegment) -> None:
         remove(path)
 
 
+def _first_offsets(segments: Sequence[LogSegment]) -> list[tuple[LeaderEpoch, Offset]]:
+    """Returns the leader epochs of the batches with their first offsets. Reads only the segments in which one begins,
+    and the last one."""
+    starts = [next((header.partition_leader_epoch for _, header in segment.headers(0)), None) for segment in segments]
+    found: list[tuple[LeaderEpoch, Offset]] = []
+    for segment, epoch, following in zip(segments, starts, [*starts[1:], None], strict=True):
+        for _, header in segment.headers(0):
+            if not found or header.partition_leader_epoch > found[-1][0]:
+                found.append((header.partition_leader_epoch, header.base_offset))
+            if epoch == following:
+                break
+    return found
+
+
 class _Loader:
     """Loads the segments of one directory and verifies them if necessary."""
 
@@ -207,17 +221,22 @@ class _Loader:
             verification = Verification.FULL
         return self._verify(segments, verification)
 
-    def restore_epochs(self, epochs: LeaderEpochFileCache, start_offset: Offset) -> None:
-        """Loads the leader epochs from the checkpoint and adds those of the verified batches."""
-        epochs.load()
+    def restore_epochs(
+        self, epochs: LeaderEpochFileCache, segments: Sequence[LogSegment], start_offset: Offset
+    ) -> None:
+        """Loads the leader epochs from the checkpoint and adds those of the verified batches. Those of all batches if
+        the checkpoint is damaged: a power loss can do that to a file that was written anew."""
+        is_whole = epochs.load()
         epochs.truncate_from_end(Offset(self.end_offset + 1))  # an epoch may have begun at the end, without a record
+        if self._state.verification is not Verification.NONE:
+            epochs.writes += 1  # the last process may have written it without a sync
         changed = False
-        for epoch, offset in self._epochs:
+        for epoch, offset in self._epochs if is_whole else _first_offsets(segments):
             if epoch > epochs.latest:
                 epochs.assign(epoch, offset, write=False)
                 changed = True
         if changed:
-            epochs.write(sync=False)
+            epochs.write()
         epochs.truncate_from_start(start_offset)
 
     def _base_offsets(self) -> list[Offset]:

@@ -14,7 +14,7 @@ from typing import Final
 from barnabas.config.log_config import LONG_MAX
 from barnabas.errors import KafkaStorageError
 from barnabas.log.directories.data_directory import DataDirectory
-from barnabas.log.directories.disk import fsync_directory
+from barnabas.log.directories.disk import fsync_directory, fsync_file
 from barnabas.log.future_logs import FutureLog
 from barnabas.log.log_manager import LogManager
 from barnabas.log.moved_logs import forget_origin, note_origin
@@ -160,15 +160,16 @@ class LogDirMove:
         while (task := log.prepare_flush(min(end, log.log_end_offset))) is not None:
             yield task.run
             task.complete()
-        yield partial(_complete, logs, log.directory)
+        yield partial(_complete, logs, log)
         if not self._partition.is_retired:
             yield partial(_forget, logs, log, self._origin)
 
 
-def _complete(logs: LogManager, directory: str) -> None:
-    """Brings names and checkpoints to the disk."""
-    fsync_directory(directory)
-    fsync_directory(os.path.dirname(directory))
+def _complete(logs: LogManager, log: UnifiedLog) -> None:
+    """Brings leader epochs, names and checkpoints to the disk."""
+    fsync_file(log.leader_epochs.path)
+    fsync_directory(log.directory)
+    fsync_directory(os.path.dirname(log.directory))
     logs.checkpoint_log_start_offsets()
     logs.checkpoint_high_watermarks()
     logs.checkpoint_recovery_points()

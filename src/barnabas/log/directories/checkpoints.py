@@ -68,7 +68,8 @@ class CorruptCheckpoint(Exception):
 def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
     """Replaces the file in one step: a reader finds the old or the new content, also after a crash.
 
-    `sync`: on the device before the call returns; without it a power loss may bring the old file back.
+    `sync`: on the device before the call returns; without it a power loss may bring the old file back, or leave
+    an empty one.
     """
     temporary = path + ".tmp"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)

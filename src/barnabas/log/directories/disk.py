@@ -14,7 +14,16 @@ from typing import Final, Protocol
 
 from barnabas.records.file_slice import FileSlice
 
-__all__ = ["Disk", "Evictable", "HeldSlice", "OpenFile", "ResourcePool", "default_pool_limit", "fsync_directory"]
+__all__ = [
+    "Disk",
+    "Evictable",
+    "HeldSlice",
+    "OpenFile",
+    "ResourcePool",
+    "default_pool_limit",
+    "fsync_directory",
+    "fsync_file",
+]
 
 _OPEN_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC
 _MIN_POOL: Final = 64
@@ -139,8 +148,17 @@ def default_pool_limit() -> int:
     return min(max(_MIN_POOL, soft // 2), 1 << 16)
 
 
+def fsync_file(path: str) -> None:
+    """Makes the content of a file durable."""
+    _fsync(path)
+
+
 def fsync_directory(path: str) -> None:
     """Makes created, renamed and deleted names in a directory durable."""
+    _fsync(path)
+
+
+def _fsync(path: str) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
