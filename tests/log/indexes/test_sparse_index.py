@@ -26,6 +26,28 @@ def test_maps_come_and_go_with_the_pool(tmp_path: Path) -> None:
         assert len(pool) <= 2
 
 
+def test_a_map_that_another_thread_evicts_is_read_to_the_end(tmp_path: Path) -> None:
+    """The thread of a log that moves to another directory opens files by the pool of all logs."""
+
+    class Evicted:
+        size = OffsetIndex.entry.size
+
+        def unpack_from(self, data: object, position: int) -> tuple[int, ...]:
+            index.release()  # as that thread does, right behind the lookup of the map
+            return OffsetIndex.entry.unpack_from(data, position)
+
+    class Index(OffsetIndex):
+        entry = Evicted()
+
+    index = Index(str(tmp_path / "0.index"), 0, Disk(), ResourcePool(1))
+    written = OffsetIndex(index.path, 0, Disk(), ResourcePool(1))
+    for number in range(20):
+        written.append(10 * number, number)
+    written.write_tail()
+    index.load()
+    assert index.lookup(55) == (50, 5)
+
+
 def test_index_entries_wait_for_room_in_memory(rig) -> None:
     log = rig.log(index_interval_bytes=0)
     rig.disk.fails = {"pwrite"}

@@ -132,10 +132,10 @@ class SparseIndex:
             os.close(fd)
 
     def release(self) -> None:
-        """Closes the map. The next lookup opens it again."""
+        """Drops the map, which ends with its last reader: the pool calls this in any thread. The next lookup opens it
+        again."""
         if self._map is not None:
             self._pool.discard(self)
-            self._map.close()
             self._map = None
 
     def _add(self, key: int, value: int) -> None:
@@ -151,17 +151,18 @@ class SparseIndex:
     def _mapped(self) -> mmap.mmap:
         self.recently_used = True
         size = self._file_entries * self.entry.size
-        if self._map is None or len(self._map) < size:
+        data = self._map
+        if data is None or len(data) < size:
             self.release()
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                self._map = mmap.mmap(fd, size, access=mmap.ACCESS_READ)
+                data = self._map = mmap.mmap(fd, size, access=mmap.ACCESS_READ)
             except ValueError as error:
                 raise CorruptIndex(f"{self.path} is shorter than its {self._file_entries} entries") from error
             finally:
                 os.close(fd)
             self._pool.add(self)
-        return self._map
+        return data
 
     def _file_floor(self, key: int) -> int:
         """Returns the last slot in the file whose key is at most `key`; -1 if there is none."""
