@@ -326,7 +326,13 @@ class Broker:
                 ) from None
 
     def _open_registry_and_logs(self, undo: contextlib.ExitStack) -> None:
-        self.log_manager = LogManager(self.config.data_dirs, self.clock, disk=self._disk, boot_id=self._boot)
+        self.log_manager = LogManager(
+            self.config.data_dirs,
+            self.clock,
+            disk=self._disk,
+            boot_id=self._boot,
+            durability=self.config.durability,
+        )
         self.log_manager.claim_directories()
         undo.callback(self.log_manager.release_directories)
         self._make_room(_START_BYTES)
@@ -422,7 +428,7 @@ class Broker:
                 self.config.broker_rack,
                 peer_endpoint,
                 self._process,
-                self.log_manager.may_have_lost_records and self.config.durability != "fsync",
+                self.log_manager.may_have_lost_records,
                 tuple(str(topic_partition) for topic_partition, _ in self._without_logs()),
             )
         )

@@ -4,7 +4,6 @@ The log's thread prepares the flush (lists the files), any thread runs the fsync
 the recovery point moves, unless segments were removed or records truncated meanwhile.
 """
 
-import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +11,7 @@ from typing import Protocol
 
 from barnabas.clock import Clock
 from barnabas.errors import KafkaStorageError
-from barnabas.log.directories.checkpoints import RUNNING
+from barnabas.log.directories.checkpoints import distrust_page_cache
 from barnabas.log.directories.disk import Disk
 from barnabas.log.indexes.transaction_index import TransactionIndex
 from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
@@ -131,7 +130,7 @@ class FlushTask:
         try:
             sync(fd)
         except OSError as error:
-            _distrust_page_cache(os.path.dirname(self._log.directory))
+            distrust_page_cache(os.path.dirname(self._log.directory))
             self._log.take_offline(f"fsync in {self._log.directory}: {error.strerror}")
             raise
 
@@ -155,12 +154,6 @@ class FlushTask:
             index.note_synced(entries)
         log.recovery_point = max(log.recovery_point, self.up_to)
         return True
-
-
-def _distrust_page_cache(data_dir: str) -> None:
-    """Makes the next start verify the device instead of the page cache, which may hold pages that were not written."""
-    with contextlib.suppress(OSError):
-        os.unlink(f"{data_dir}/{RUNNING}")
 
 
 def prepare_flush(log: FlushableLog, up_to: Offset, *, closing: bool = False) -> FlushTask | None:

@@ -26,6 +26,7 @@ from barnabas.log.directories.checkpoints import (
     format_topic_id,
 )
 from barnabas.log.directories.data_directory import (
+    FSYNC,
     Belongs,
     DataDirectory,
     read_boot_id,
@@ -72,12 +73,14 @@ class LogManager:
         open_files_max: int | None = None,
         producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS,
         recovery_threads: int = 1,
+        durability: str = "page-cache",
     ) -> None:
         assert data_dirs, "a broker needs a data directory"
         self.directories = [DataDirectory(os.fspath(path)) for path in data_dirs]
         self._clock = clock
         self._boot_id = read_boot_id() if boot_id is None else boot_id
         self._recovery_threads = recovery_threads
+        self._durability = durability
         self._deletions = DeletionQueue()
         self._environment = LogEnvironment(
             clock,
@@ -128,7 +131,8 @@ class LogManager:
 
     @property
     def may_have_lost_records(self) -> bool:
-        """Whether records that were appended may be missing, because the machine went down. Known after `startup`."""
+        """Whether records that were acknowledged may be missing, because the machine went down. Known after
+        `startup`."""
         return any(directory.may_have_lost_records for directory in self.directories)
 
     def directory_paths(self) -> dict[uuid.UUID, str]:
@@ -166,7 +170,7 @@ class LogManager:
                 self._write_checkpoints()
             for directory in self.directories:
                 if not (tells_losses and directory.may_have_lost_records):
-                    directory.mark_running(self._boot_id)
+                    self._mark_running(directory)
         except OSError as error:
             self.abandon()
             raise self._unusable(error) from error
@@ -180,9 +184,19 @@ class LogManager:
         try:
             for directory in self.directories:
                 if directory.may_have_lost_records:
-                    directory.mark_running(self._boot_id)
+                    self._mark_running(directory)
         except OSError as error:
             raise self._unusable(error) from error
+        except KafkaStorageError as error:
+            raise UsageError(f"{error.message}; make room or mend the disk, then start again") from error
+
+    def _mark_running(self, directory: DataDirectory) -> None:
+        if self._durability == FSYNC and directory.may_have_unsynced_records:
+            # acknowledged before the setting: from now on nobody will say that they may be lost
+            for topic_partition, log in self._logs.items():
+                if self._home[topic_partition] is directory:
+                    log.flush()
+        directory.mark_running(self._boot_id, self._durability)
 
     def _unusable(self, error: OSError) -> UsageError:
         way_out = WAYS_OUT.get(error.errno or 0, "mend it, or choose another with --data-dir")

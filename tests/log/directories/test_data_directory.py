@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.config.log_config import LogConfig
-from barnabas.errors import UsageError
+from barnabas.errors import KafkaStorageError, UsageError
 from barnabas.log.directories.data_directory import DataDirectory
 from barnabas.types import TopicPartition
 from log.manager_rig import A0, A1, B0, CONFIG, die, start
@@ -76,6 +76,50 @@ def test_a_start_that_told_nobody_of_lost_records_leaves_that_to_the_next(rig, e
     manager.losses_are_known()
     die(manager)
     assert not start(rig.manager(boot_id="boot-2"), tells_losses=True).may_have_lost_records
+
+
+@pytest.mark.parametrize(("before", "now"), [("page-cache", "fsync"), ("fsync", "page-cache"), ("fsync", "fsync")])
+def test_the_durability_of_the_process_that_died_decides_what_may_be_lost(rig, before: str, now: str) -> None:
+    first = start(rig.manager(durability=before))
+    first.create(A0, None, CONFIG)
+    die(first)
+    manager = start(rig.manager(boot_id="boot-2", durability=now), tells_losses=True)
+    assert manager.may_have_lost_records is (before == "page-cache")
+    manager.losses_are_known()
+    die(manager)
+    assert start(rig.manager(boot_id="boot-3")).may_have_lost_records is (now == "page-cache")
+
+
+def test_a_directory_of_before_this_was_written_counts_as_the_page_caches(rig) -> None:
+    manager = start(rig.manager(durability="fsync"))
+    die(manager)
+    (rig.root / "data" / "barnabas-running").write_text('{"bootId": "boot-1"}')
+    assert start(rig.manager(boot_id="boot-2", durability="fsync")).may_have_lost_records
+
+
+def test_a_failed_sync_is_no_loss_with_fsync(rig) -> None:
+    manager = start(rig.manager(durability="fsync"))
+    log = manager.create(A0, None, CONFIG)
+    rig.append(log)
+    rig.disk.fails = {"fdatasync"}
+    with pytest.raises(KafkaStorageError):
+        log.flush()
+    rig.disk.fails = set()
+    die(manager)
+    directory = manager.directories[0]
+    assert not directory.states("boot-1")(A0).trusted_boot
+    assert not directory.may_have_lost_records
+
+
+@pytest.mark.parametrize("boot", ["boot-1", "boot-2"])
+def test_what_the_page_cache_has_is_synced_before_the_directory_counts_as_synced(rig, boot: str) -> None:
+    first = start(rig.manager())
+    log = first.create(A0, None, CONFIG)
+    rig.append(log, 10)
+    die(first)
+    manager = start(rig.manager(boot_id=boot, durability="fsync"), tells_losses=True)
+    manager.losses_are_known()
+    assert manager.logs[A0].recovery_point == 10
 
 
 def test_an_unknown_boot_is_not_trusted(rig) -> None:

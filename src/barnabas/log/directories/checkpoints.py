@@ -28,6 +28,7 @@ __all__ = [
     "RECOVERY_CHECKPOINT",
     "RUNNING",
     "CorruptCheckpoint",
+    "distrust_page_cache",
     "format_topic_id",
     "node_id_of",
     "parse_topic_id",
@@ -36,6 +37,7 @@ __all__ = [
     "read_offset_checkpoint",
     "read_partition_metadata",
     "read_properties",
+    "read_running",
     "remove_clean_shutdown",
     "replace_file",
     "write_clean_shutdown",
@@ -43,6 +45,7 @@ __all__ = [
     "write_offset_checkpoint",
     "write_partition_metadata",
     "write_properties",
+    "write_running",
 ]
 
 RECOVERY_CHECKPOINT: Final = "recovery-point-offset-checkpoint"
@@ -56,7 +59,7 @@ METADATA_COPY: Final = "cluster-metadata-copy"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 RUNNING: Final = "barnabas-running"
 """Records in which boot of the machine the logs were last verified or written, so that its page cache can be
-trusted."""
+trusted, and under which durability."""
 
 _VERSION: Final = 0
 
@@ -202,3 +205,30 @@ def remove_clean_shutdown(data_dir: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(f"{data_dir}/{CLEAN_SHUTDOWN}")
         fsync_directory(data_dir)
+
+
+def read_running(data_dir: str) -> dict[str, str]:
+    """Returns what `write_running` has written; nothing if the file is missing or damaged."""
+    try:
+        with open(f"{data_dir}/{RUNNING}", encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def write_running(data_dir: str, running: Mapping[str, str], *, sync: bool = True) -> None:
+    replace_file(f"{data_dir}/{RUNNING}", json.dumps(running).encode(), sync=sync)
+
+
+def distrust_page_cache(data_dir: str) -> None:
+    """Makes the next start verify the device instead of the page cache, which may hold pages that were not written.
+
+    The durability stays in the file, which is not synced: on the device is what another boot distrusts as well.
+    """
+    durability = {name: value for name, value in read_running(data_dir).items() if name == "durability"}
+    try:
+        write_running(data_dir, durability, sync=False)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(f"{data_dir}/{RUNNING}")

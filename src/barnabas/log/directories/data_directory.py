@@ -1,14 +1,14 @@
 """A data directory: its lock, its identity, how its last process ended, and the logs in it.
 
 Files, with Kafka's names and formats except for the last: `.lock`, `meta.properties`, the offset checkpoints,
-`.kafka_cleanshutdown`, `barnabas-running` (JSON: the boot that the logs were last verified or written in).
+`.kafka_cleanshutdown`, `barnabas-running` (JSON: the boot that the logs were last verified or written in, and the
+durability).
 """
 
 import base64
 import contextlib
 import errno
 import fcntl
-import json
 import logging
 import os
 import re
@@ -24,7 +24,6 @@ from barnabas.log.directories.checkpoints import (
     LOG_START_CHECKPOINT,
     META_PROPERTIES,
     RECOVERY_CHECKPOINT,
-    RUNNING,
     CorruptCheckpoint,
     format_topic_id,
     node_id_of,
@@ -33,17 +32,19 @@ from barnabas.log.directories.checkpoints import (
     read_offset_checkpoint,
     read_partition_metadata,
     read_properties,
+    read_running,
     remove_clean_shutdown,
-    replace_file,
     write_clean_shutdown,
     write_offset_checkpoint,
     write_properties,
+    write_running,
 )
 from barnabas.log.log_loader import LogState, Verification
 from barnabas.types import BrokerId, Offset, TopicPartition
 
 __all__ = [
     "DELETE_SUFFIX",
+    "FSYNC",
     "FUTURE_SUFFIX",
     "METADATA_TOPIC",
     "STRAY_SUFFIX",
@@ -58,6 +59,8 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
+FSYNC: Final = "fsync"
+_PAGE_CACHE: Final = "page-cache"
 DELETE_SUFFIX: Final = "-delete"
 FUTURE_SUFFIX: Final = "-future"
 STRAY_SUFFIX: Final = "-stray"
@@ -135,7 +138,10 @@ class DataDirectory:
         self.used = False
         """Whether a broker has used the directory: it has meta.properties. Known after `claim`."""
         self.may_have_lost_records = False
-        """Whether records that were appended may be missing, because the machine went down. Known after `states`."""
+        """Whether records that were acknowledged may be missing, because the machine went down. Known after
+        `states`."""
+        self.may_have_unsynced_records = False
+        """Whether records that were acknowledged may not be on the device. Known after `states`."""
         self._lock_fd = -1
         self._written: dict[str, Mapping[TopicPartition, Offset]] = {}
         """The content of the checkpoints that there are."""
@@ -242,11 +248,14 @@ class DataDirectory:
 
     def states(self, boot_id: str) -> Callable[[TopicPartition], LogState]:
         """Returns a function that tells the state of each log before it is opened."""
-        trusted = self._same_boot(boot_id)
+        running = read_running(self.path)
+        was_synced = running.pop("durability", _PAGE_CACHE) == FSYNC
+        trusted = bool(boot_id) and running == self._running(boot_id)
         verification = Verification.TAIL if trusted else Verification.FULL
         if read_clean_shutdown(self.path):
             verification = Verification.NONE
-        self.may_have_lost_records = self.used and verification is Verification.FULL
+        self.may_have_lost_records = self.used and verification is Verification.FULL and not was_synced
+        self.may_have_unsynced_records = verification is not Verification.NONE and not was_synced
         recovery_points = self._checkpoint(RECOVERY_CHECKPOINT)
         starts = self._checkpoint(LOG_START_CHECKPOINT)
         high_watermarks = self._checkpoint(HIGH_WATERMARK_CHECKPOINT)
@@ -260,23 +269,19 @@ class DataDirectory:
 
         return state
 
-    def _same_boot(self, boot_id: str) -> bool:
-        try:
-            with open(f"{self.path}/{RUNNING}", encoding="utf-8") as file:
-                running = json.load(file)
-            return bool(boot_id) and running == self._running(boot_id)
-        except (OSError, ValueError):
-            return False
-
     def _running(self, boot_id: str) -> dict[str, str]:
         # a copy of the directory has another inode: what was being written while it was copied is not to be trusted
         status = os.stat(self.path)
         return {"bootId": boot_id, "directory": f"{status.st_dev}:{status.st_ino}"}
 
-    def mark_running(self, boot_id: str) -> None:
-        """Records that all logs are verified: a crash of the process leaves all but their ends intact."""
+    def mark_running(self, boot_id: str, durability: str) -> None:
+        """Records that all logs are verified: a crash of the process leaves all but their ends intact.
+
+        `durability` tells the start after a loss of power whether what this process acknowledges can be lost. That
+        start may have another setting.
+        """
         remove_clean_shutdown(self.path)
-        replace_file(f"{self.path}/{RUNNING}", json.dumps(self._running(boot_id)).encode())
+        write_running(self.path, {**self._running(boot_id), "durability": durability})
 
     def mark_clean(self, broker_epoch: int) -> None:
         """Records that all logs are closed."""
