@@ -2,6 +2,7 @@
 
 import errno
 import os
+from collections.abc import Iterator
 
 import pytest
 
@@ -228,6 +229,20 @@ class TestNames:
         files.close()
         assert (len(again.segments), again.log_end_offset) == (1, 3)
 
+    def test_records_that_were_cut_before_a_clean_stop_are_gone_for_good(self, rig) -> None:
+        files = FaultyFileSystem(str(rig.root))
+        with files.watch():
+            log = rig.log(segment_bytes=300)
+            while len(log.segments) < 4:
+                rig.append(log)
+            log.flush()
+            log.truncate_to(1)
+            log.close()
+            files.lose_power(names_last=False)
+            again = rig.load(log, Verification.NONE)
+        files.close()
+        assert (len(again.segments), again.log_end_offset) == (1, 1)
+
     def test_segments_that_a_recovery_dropped_are_gone_for_good(self, rig) -> None:
         files = FaultyFileSystem(str(rig.root))
         with files.watch():
@@ -258,6 +273,90 @@ class TestNames:
             again = rig.load(log, Verification.FULL)
         files.close()
         assert again.log_end_offset == log.log_end_offset
+
+
+class TestIndexes:
+    """Those of a sealed segment are on the device with the next flush, though its records were there before."""
+
+    @pytest.fixture
+    def files(self, rig) -> Iterator[FaultyFileSystem]:
+        files = FaultyFileSystem(str(rig.root))
+        with files.watch():
+            yield files
+        files.close()
+
+    def flushed_at_once(self, rig) -> UnifiedLog:
+        """A log with one segment, all of it flushed, whose first index entries are on the device, the others in
+        memory."""
+        log = rig.log(index_interval_bytes=0)
+        rig.append(log)
+        rig.append(log)
+        log = rig.reopen(log)
+        for _ in range(3):
+            rig.clock.now_ms += 1000
+            rig.append(log)
+            log.flush()
+        return log
+
+    def after_power_loss(self, rig, files: FaultyFileSystem, log: UnifiedLog, verification: Verification) -> UnifiedLog:
+        log.release()
+        files.lose_power(names_last=False)
+        return rig.load(log, verification)
+
+    def check(self, log: UnifiedLog, newest_ms: int) -> None:
+        first = log.segments[0]
+        assert (first.max_timestamp, len(first.offset_index)) == (newest_ms, 3)
+        assert log.offset_for_timestamp(newest_ms).offset == 4
+
+    @pytest.mark.parametrize("due", ["by a record", "by a roll"])
+    def test_those_of_a_rolled_segment(self, rig, files: FaultyFileSystem, due: str) -> None:
+        log = self.flushed_at_once(rig)
+        newest_ms = rig.clock.now_ms
+        log.roll()
+        if due == "by a record":
+            rig.append(log, timestamp=1000)
+            log.flush()
+        else:
+            assert log.prepare_flush(log.active_segment.base_offset) is not None
+            log.flush(log.active_segment.base_offset)
+        assert log.prepare_flush() is None
+        self.check(self.after_power_loss(rig, files, log, Verification.FULL), newest_ms)
+
+    def test_those_of_a_segment_that_was_rolled_before_a_kill(self, rig, files: FaultyFileSystem) -> None:
+        log = self.flushed_at_once(rig)
+        newest_ms = rig.clock.now_ms
+        log.roll()
+        log = rig.reopen(log, Verification.TAIL)
+        rig.append(log, timestamp=1000)
+        log.flush()
+        self.check(self.after_power_loss(rig, files, log, Verification.FULL), newest_ms)
+
+    def test_those_of_a_roll_during_a_flush_come_with_the_next(self, rig, files: FaultyFileSystem) -> None:
+        log = self.flushed_at_once(rig)
+        newest_ms = rig.clock.now_ms
+        rig.append(log, timestamp=1000)
+        task = log.prepare_flush()
+        task.run()
+        log.roll()
+        assert task.complete()
+        log.flush()
+        again = self.after_power_loss(rig, files, log, Verification.FULL)
+        assert again.segments[0].max_timestamp == newest_ms
+
+    def test_those_of_a_clean_stop(self, rig, files: FaultyFileSystem) -> None:
+        log = self.flushed_at_once(rig)
+        log.close()
+        self.check(self.after_power_loss(rig, files, log, Verification.NONE), rig.clock.now_ms)
+
+    def test_a_clean_stop_of_a_log_that_nobody_wrote_to_syncs_nothing(self, rig, files: FaultyFileSystem) -> None:
+        log = self.flushed_at_once(rig)
+        log.roll()
+        log = rig.reopen(log)
+        assert log.prepare_flush() is None
+        files.calls.clear()
+        log.close()
+        synced = [call.path for call in files.calls if call.name in ("fsync", "fdatasync")]
+        assert not [path for path in synced if path.endswith((".log", "index", "checkpoint"))]
 
 
 class TestLeaderEpochs:

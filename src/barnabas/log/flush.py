@@ -36,10 +36,14 @@ class FlushableLog(Protocol):
     disk: Disk
     truncations: int
     active_segment: LogSegment
+    indexes_synced_to: Offset
     leader_epochs: LeaderEpochFileCache
 
     @property
     def log_end_offset(self) -> Offset: ...
+
+    @property
+    def flush_point(self) -> Offset: ...
 
     def newest_segments(self) -> Iterator[LogSegment]: ...
 
@@ -58,6 +62,7 @@ class FlushTask:
         "_epoch_writes",
         "_files_made",
         "_indexes",
+        "_indexes_up_to",
         "_log",
         "_segments",
         "_transactions",
@@ -84,6 +89,7 @@ class FlushTask:
         self._log = log
         self._segments = segments
         self._indexes = indexes
+        self._indexes_up_to = min(up_to, log.active_segment.base_offset)
         self._transactions = (transactions, len(transactions)) if transactions is not None else None
         self._directories = directories
         self._files_made = log.files_made if directories else 0
@@ -153,17 +159,19 @@ class FlushTask:
             index, entries = self._transactions
             index.note_synced(entries)
         log.recovery_point = max(log.recovery_point, self.up_to)
+        log.indexes_synced_to = max(log.indexes_synced_to, self._indexes_up_to)
         return True
 
 
 def prepare_flush(log: FlushableLog, up_to: Offset, *, closing: bool = False) -> FlushTask | None:
-    """Returns the task that syncs the records between the recovery point and `up_to`; None if there is nothing to do.
+    """Returns the task that syncs the records between the flush point and `up_to`; None if there is nothing to do.
 
     A recovery that starts within the active segment builds its offset and time index anew: only a log that is `closing`
     needs them on the device. Raises KafkaStorageError.
     """
     log.check_online()
-    is_due = up_to > log.recovery_point
+    flush_point = log.flush_point
+    is_due = up_to > flush_point
     if not is_due and not closing:
         return None
     active = log.active_segment
@@ -177,13 +185,15 @@ def prepare_flush(log: FlushableLog, up_to: Offset, *, closing: bool = False) ->
         raise KafkaStorageError(f"{log.topic_partition} in {log.directory}: {error.strerror}") from error
     epochs = log.leader_epochs
     are_epochs_synced = epochs.writes == epochs.writes_synced
-    if not is_due and transactions is None and are_epochs_synced:
+    are_names_synced = log.files_made == log.files_synced
+    is_changed = transactions is not None or active.are_indexes_changed or not (are_epochs_synced and are_names_synced)
+    if not (is_due or is_changed):
         return None
     segments: list[LogSegment] = []
     indexes: list[str] = []
     end = log.log_end_offset
     for segment in log.newest_segments():
-        if end <= log.recovery_point and segments:
+        if end <= flush_point and segments:
             break
         if segment.base_offset < up_to or closing:
             segments.append(segment)
@@ -194,10 +204,10 @@ def prepare_flush(log: FlushableLog, up_to: Offset, *, closing: bool = False) ->
         end = segment.base_offset
     if transactions is not None:
         indexes.append(transactions.path)
-    are_names_synced = log.files_made == log.files_synced and are_epochs_synced and not closing
     if not are_epochs_synced:
         indexes.append(epochs.path)
     # the name of a new log's directory must be durable, too
+    are_names_synced = are_names_synced and are_epochs_synced and not closing
     directories = [] if are_names_synced else [log.directory, os.path.dirname(log.directory)]
     log.last_flush_ms = log.clock.wall_ms()
     return FlushTask(log, segments[::-1], indexes, transactions, directories, up_to)

@@ -120,6 +120,7 @@ def load_log(
         for segment in segments:
             _remove_segment(segment)
         segments, end = [_new_segment(directory, start, config, environment)], start
+        loader.was_closed = False
     high_watermark = min(max(state.high_watermark, start), end)
     offsets = LogOffsets(start, high_watermark, high_watermark, end)
     topic_id = read_partition_metadata(directory)
@@ -127,7 +128,10 @@ def load_log(
     if loader.verified_from is not None:  # the rebuilt indexes are not on the device
         recovery_point = min(recovery_point, max(loader.verified_from, start))
     log = _assemble(directory, topic_partition, config, environment, segments, offsets, recovery_point, topic_id)
-    log.files_made += 1  # the last process, or the verification, may have changed names that no sync followed
+    if loader.was_closed:
+        log.indexes_synced_to = log.active_segment.base_offset
+    else:
+        log.files_made += 1  # the last process, or the verification, may have changed names that no sync followed
     log.cleaned_offset = None if state.cleaned_offset is None else min(state.cleaned_offset, end)
     loader.restore_epochs(log.leader_epochs, segments, start)
     log.rebuild_producers(loader.verified_from)
@@ -201,6 +205,8 @@ class _Loader:
         self._state = state
         self._epochs: list[tuple[LeaderEpoch, Offset]] = []
         self._transaction_indexes: set[str] = set()
+        self.was_closed = False
+        """Whether the last process has closed the log: all of it is on the device."""
         self.end_offset = FIRST_OFFSET
         self.verified_from: Offset | None = None
         """Producer snapshots above this offset must not be used: the batches after it were verified."""
@@ -217,6 +223,7 @@ class _Loader:
             end = self._end_of(segments[-1])
             if end is not None and (self._state.trusted_boot or self._state.recovery_point >= end):
                 self.end_offset = end
+                self.was_closed = True
                 return segments
             verification = Verification.FULL
         return self._verify(segments, verification)

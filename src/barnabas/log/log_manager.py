@@ -455,7 +455,7 @@ class LogManager:
             flush_ms = log.config.flush_ms
             due = flush_ms != LONG_MAX and now_ms - log.last_flush_ms >= flush_ms
             up_to = log.log_end_offset if due else log.active_segment.base_offset
-            if up_to <= log.recovery_point or log.offline_reason is not None:
+            if up_to <= log.flush_point or log.offline_reason is not None:
                 continue
             try:
                 task = log.prepare_flush(up_to)

@@ -179,6 +179,11 @@ class LogSegment:
         """Releases the file, which is closed when no slice refers to it any more."""
         self._file = None
 
+    @property
+    def are_indexes_changed(self) -> bool:
+        """Whether the files of the offset and time index were changed since the segment was made or loaded."""
+        return self.offset_index.is_changed or self.time_index.is_changed
+
     def seal(self) -> None:
         """Writes the indexes completely, when the segment gets no more appends or is closed."""
         if self.max_timestamp != NO_TIMESTAMP:

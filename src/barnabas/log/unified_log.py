@@ -9,6 +9,7 @@ import dataclasses
 import logging
 import threading
 import uuid
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal
 
@@ -60,11 +61,12 @@ class UnexpectedAppendOffset(Exception):
 class UnifiedLog:
     """Appends and reads batches, truncates and deletes. Made by `log_loader.load_log` or `log_loader.create_log`.
 
-    `active_segment` takes the appends. All records below `recovery_point` are on the device. The cleaner has cleaned
-    the log up to `cleaned_offset`. `offline_reason` is None while the log takes writes. A thread that syncs files of
-    the log holds `sync_lock`. `truncations` counts truncations: a flush that began before one is void. `files_made`
-    counts the changes of names in the directory, `files_synced` those of them that are on the device.
-    `lower_checkpoints` is called with the end of the log when records are removed there.
+    `active_segment` takes the appends. All records below `recovery_point` are on the device, and the indexes of the
+    segments that end at or below `indexes_synced_to`. The cleaner has cleaned the log up to `cleaned_offset`.
+    `offline_reason` is None while the log takes writes. A thread that syncs files of the log holds `sync_lock`.
+    `truncations` counts truncations: a flush that began before one is void. `files_made` counts the changes of names in
+    the directory, `files_synced` those of them that are on the device. `lower_checkpoints` is called with the end of
+    the log when records are removed there.
     """
 
     __slots__ = (
@@ -84,6 +86,7 @@ class UnifiedLog:
         "disk",
         "files_made",
         "files_synced",
+        "indexes_synced_to",
         "last_flush_ms",
         "leader_epochs",
         "lower_checkpoints",
@@ -128,6 +131,9 @@ class UnifiedLog:
         self.sync_lock = threading.Lock()
         self.cleaned_offset: Offset | None = None
         self._segments = LogSegments(segments)
+        # the segment that ends at the recovery point may have got the rest of its indexes after the sync
+        before = bisect_left(self._segments.base_offsets, recovery_point) - 1
+        self.indexes_synced_to = segments[max(before, 0)].base_offset
         self.active_segment = segments[-1]
         self.clock = clock
         self.disk = disk
@@ -176,6 +182,13 @@ class UnifiedLog:
     def log_end_offset(self) -> Offset:
         """The offset of the next record."""
         return self.offsets.log_end_offset
+
+    @property
+    def flush_point(self) -> Offset:
+        """All records below are on the device, with the indexes of their segments except for the active one."""
+        if self.indexes_synced_to < self.active_segment.base_offset:
+            return min(self.recovery_point, self.indexes_synced_to)
+        return self.recovery_point
 
     @property
     def segments(self) -> tuple[LogSegment, ...]:
@@ -630,8 +643,7 @@ class UnifiedLog:
         dropped = self._segments.remove_above(offset)
         self.active_segment = active = self._segments.active
         self._drop_segments(dropped)
-        if dropped:
-            self.files_made += 1  # until their names are synced, a power loss brings them back behind later records
+        self.files_made += 1  # until names and sizes are synced, a power loss brings the records back
         found = active.locate(offset)
         end = offset
         for _, header in active.headers(found[0]) if found is not None else ():
@@ -645,6 +657,7 @@ class UnifiedLog:
             end = self.offsets.log_start_offset
         self.offsets.truncate(end)
         self.recovery_point = min(self.recovery_point, end)
+        self.indexes_synced_to = min(self.indexes_synced_to, active.base_offset)
         if self.cleaned_offset is not None:
             self.cleaned_offset = min(self.cleaned_offset, end)
         self._lower_checkpoints(end)
@@ -671,7 +684,7 @@ class UnifiedLog:
         self.active_segment = segment
         self._high_watermark_position = None
         self.offsets.restart(offset)
-        self.recovery_point = offset
+        self.recovery_point = self.indexes_synced_to = offset
         self.cleaned_offset = None
         self.leader_epochs.clear()
         self.producers.clear(offset)

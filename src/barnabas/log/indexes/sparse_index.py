@@ -39,6 +39,7 @@ class SparseIndex:
         "_tail_keys",
         "_tail_values",
         "base_offset",
+        "is_changed",
         "path",
         "recently_used",
     )
@@ -48,6 +49,8 @@ class SparseIndex:
         self.path = path
         self.base_offset = base_offset
         self.recently_used = False
+        self.is_changed = False
+        """Whether the file was changed since it was made or loaded."""
         self._disk = disk
         self._pool = pool
         self._map: mmap.mmap | None = None
@@ -63,6 +66,7 @@ class SparseIndex:
     def load(self) -> None:
         """Loads the file. A missing file is an empty index. Raises CorruptIndex."""
         self.forget()
+        self.is_changed = False
         try:
             size = os.stat(self.path).st_size
         except FileNotFoundError:
@@ -94,6 +98,7 @@ class SparseIndex:
         self._tail_values.clear()
         self.release()
         self._file_entries = entries
+        self.is_changed = True
         fd = self._disk.open(self.path)
         try:
             self._disk.ftruncate(fd, entries * self.entry.size)
@@ -114,12 +119,14 @@ class SparseIndex:
         self.forget()
         with contextlib.suppress(FileNotFoundError):
             os.truncate(self.path, 0)
+            self.is_changed = True
 
     def write_tail(self, *, sync: bool = False) -> None:
         """Writes the entries in memory to the file, and makes it if necessary. Raises OSError."""
         fd = self._disk.open(self.path)
         try:
             if self._tail_keys:
+                self.is_changed = True
                 pack = self.entry.pack
                 data = b"".join(map(pack, self._tail_keys, self._tail_values))
                 self._disk.write_fully(fd, data, self._file_entries * self.entry.size)
