@@ -124,6 +124,26 @@ def test_a_missing_registry_is_not_made_anew(two: tuple[Path, Path], tmp_path: P
         assert broker.end_offsets("t") == [1] * PARTITIONS
 
 
+def test_a_first_start_that_failed_at_one_directory_may_be_repeated(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    (second / ".lock").mkdir(parents=True)
+    assert f"data directory {second} cannot be used" in serve(f"{first},{second}").line
+    assert (first / "meta.properties").exists()
+    (second / ".lock").rmdir()
+    with broker_on(first, second) as broker:
+        broker.create_topic("t", partitions=PARTITIONS)
+        produce_to_all(broker)
+        assert broker.end_offsets("t") == [1] * PARTITIONS
+
+
+def test_a_broker_without_records_misses_its_other_directory_too(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    with broker_on(first, second):
+        pass
+    first.rename(tmp_path / "unmounted")
+    assert f"is {first} not mounted? Mount it" in serve(f"{first},{second}").line
+
+
 def test_two_registries_are_refused(two: tuple[Path, Path]) -> None:
     first, second = two
     shutil.copy(first / "registry.db", second / "registry.db")

@@ -47,7 +47,8 @@ def registry_path(directories: Sequence[DataDirectory], shared: str | None = Non
                 f"log.dirs: {directory.path} belongs to a broker of a cluster, whose registry is missing: name it with "
                 "--registry, or restore it by `barnabas cluster recover`"
             )
-    used = [directory.path for directory in directories if directory.used]
+    # a first start that failed at the second directory, or was killed, leaves the first with an identity and no more
+    used = [directory.path for directory in directories if directory.used and not directory.was_never_opened()]
     unused = [directory.path for directory in directories if not directory.used]
     if used and unused:
         raise UsageError(

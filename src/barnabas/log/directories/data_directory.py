@@ -61,9 +61,12 @@ _log = logging.getLogger(__name__)
 
 FSYNC: Final = "fsync"
 _PAGE_CACHE: Final = "page-cache"
+_LOCK: Final = ".lock"
 DELETE_SUFFIX: Final = "-delete"
 FUTURE_SUFFIX: Final = "-future"
 STRAY_SUFFIX: Final = "-stray"
+_IDENTITY: Final = frozenset((_LOCK, META_PROPERTIES, f"{META_PROPERTIES}.tmp", "lost+found"))
+"""The names that are in a directory before its logs are opened, and at the mount point of an empty disk."""
 _NAME_MAX: Final = 255
 _PROBE: Final = "barnabas-probe"
 _LOST: Final = (errno.EIO, errno.EROFS, errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ENOTDIR)
@@ -180,14 +183,14 @@ class DataDirectory:
         if self._lock_fd >= 0:
             return
         in_use = UsageError(
-            f"data directory {self.path} is in use by another broker (it holds {self.path}/.lock); "
+            f"data directory {self.path} is in use by another broker (it holds {self.path}/{_LOCK}); "
             "stop that broker or give another directory"
         )
         # closing any descriptor of a file releases the process's lockf lock on it: check before opening
         real_path = os.path.realpath(self.path)
         if real_path in _LOCKED:
             raise in_use
-        fd = os.open(f"{self.path}/.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(f"{self.path}/{_LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as Apache Kafka does
         except OSError as error:
@@ -286,6 +289,10 @@ class DataDirectory:
     def mark_clean(self, broker_epoch: int) -> None:
         """Records that all logs are closed."""
         write_clean_shutdown(self.path, broker_epoch)
+
+    def was_never_opened(self) -> bool:
+        """Returns whether a broker has used the directory, but no start came any further than to write its identity."""
+        return self.used and set(os.listdir(self.path)) <= _IDENTITY
 
     # -- logs and checkpoints ------------------------------------------------------------------------------------------
 
