@@ -158,6 +158,28 @@ def test_a_job_that_comes_as_it_ends_is_not_lost(make_running: MakeRunning) -> N
     assert running.ends == []
 
 
+def test_a_job_that_comes_while_the_process_before_is_waited_for(
+    make_running: MakeRunning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = make_running(idle_s=0.05)
+    end_with_work_left(running)
+    polls: list[int] = []
+    real = subprocess.Popen.poll
+
+    def poll(process: "subprocess.Popen[bytes]") -> int | None:
+        polls.append(process.pid)
+        running._woken.set()
+        return None if len(polls) == 1 else real(process)
+
+    monkeypatch.setattr(subprocess.Popen, "poll", poll)
+    running.until(lambda: polls)  # its output has ended, it itself not yet
+    running.events.clear()
+    assert running.cleaner.run()
+    running.until_told("finished")
+    assert running.ends == []
+    assert running.cleaner.state(TP).deaths == 0
+
+
 def test_a_job_that_comes_as_it_ends_and_is_given_up_again(make_running: MakeRunning) -> None:
     running = make_running(idle_s=0.05)
     rig = running.rig

@@ -147,8 +147,10 @@ class CleanerProcess:
         if code is None:
             self._loop.call_later(_REAP_INTERVAL_S, self._reap, process)
             return
+        if self._process is not None:
+            return  # another job has come meanwhile, for another process: nobody waits for this one
         unseen, self._unanswered = self._unanswered, None
-        if code == 0 and unseen is not None and self._process is None:
+        if code == 0 and unseen is not None:
             try:
                 self.submit(unseen)  # the idle process ended just before the job arrived
             except OSError as error:
