@@ -1,6 +1,6 @@
 """UnregisterBroker v0: removes the registration of a broker that is not to come back (KIP-500).
 
-Where we differ: a live broker is refused, because it would go on without a registration.
+Where we differ: a broker that is live, or whose session goes on, is refused. It would go on without a registration.
 """
 
 from barnabas.broker.requests.request_context import RequestContext
