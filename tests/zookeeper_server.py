@@ -80,6 +80,7 @@ class ZooKeeperServer:
         ensemble: Mapping[str, object] | None = None,
         number: int = 0,
         pem: Path | None = None,
+        session_max_ms: int = 20 * TICK_MS,
         host: str = "127.0.0.1",
         port: int | None = None,
         command: Sequence[str] = (),
@@ -99,6 +100,7 @@ class ZooKeeperServer:
         self.secure_address = f"{host}:{_free_port()}" if pem is not None else ""
         settings = {
             "tickTime": TICK_MS,
+            "maxSessionTimeout": session_max_ms,
             "dataDir": directory / "data",
             "clientPort": self.address.rpartition(":")[2],
             "clientPortAddress": host,
@@ -241,9 +243,9 @@ class ZooKeeperEnsemble:
 Z = TypeVar("Z", ZooKeeperServer, ZooKeeperEnsemble)
 
 
-def running_server(directory: Path, pem: Path | None = None) -> Iterator[ZooKeeperServer]:
-    """Yields a server, and ends it then."""
-    yield from _running(ZooKeeperServer(directory, pem=pem))
+def running_server(directory: Path, **options: Any) -> Iterator[ZooKeeperServer]:
+    """Yields a server with these options of `ZooKeeperServer`, and ends it then."""
+    yield from _running(ZooKeeperServer(directory, **options))
 
 
 def running_ensemble(directory: Path) -> Iterator[ZooKeeperEnsemble]:

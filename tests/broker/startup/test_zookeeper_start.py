@@ -35,7 +35,7 @@ def pem(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory: pytest.TempPathFactory, pem: Path) -> Iterator[ZooKeeperServer]:
-    yield from running_server(tmp_path_factory.mktemp("zookeeper"), pem)
+    yield from running_server(tmp_path_factory.mktemp("zookeeper"), pem=pem)
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_a_certificate_has_to_name_the_host(
 ) -> None:
     pem = make_certificate(folder, "elsewhere", host="10.0.0.1")
     settings |= {"zookeeper.ssl.truststore.location": str(pem), "zookeeper.ssl.keystore.location": str(pem)}
-    server = running_server(tmp_path_factory.mktemp("elsewhere"), pem)
+    server = running_server(tmp_path_factory.mktemp("elsewhere"), pem=pem)
     settings["zookeeper.connect"] = next(server).new_secure_path()
     try:
         with pytest.raises(UsageError, match="IP address mismatch"):

@@ -47,13 +47,15 @@ class TrackedRegistry(ZooKeeperRegistry):
 class ZooKeeperHarness(conformance.Processes):
     """Lets sessions end by what the kernel tells of processes."""
 
-    def __init__(self, connect: str) -> None:
+    def __init__(self, connect: str, session_timeout_s: float = 10) -> None:
         super().__init__()
         self.connect = connect
+        self._session_timeout_s = session_timeout_s
         self.opened: list[TrackedRegistry] = []
 
     def open(self) -> TrackedRegistry:
-        registry = TrackedRegistry(ZooKeeperAccess(self.connect, session_timeout_s=10), is_running=self.is_running)
+        access = ZooKeeperAccess(self.connect, session_timeout_s=self._session_timeout_s)
+        registry = TrackedRegistry(access, is_running=self.is_running)
         self.opened.append(registry)
         return registry
 

@@ -62,13 +62,13 @@ def any_harness(request: pytest.FixtureRequest, zookeeper: ZooKeeperServer) -> I
 
 @pytest.fixture
 def lonely(tmp_path: Path) -> Iterator[ZooKeeperServer]:
-    """A server that a test may kill."""
-    yield from running_server(tmp_path)
+    """A server that a test may kill. Sessions are longer than its start on a machine that is busy."""
+    yield from running_server(tmp_path, session_max_ms=60_000)
 
 
 @pytest.fixture
 def lonely_harness(lonely: ZooKeeperServer) -> Iterator[ZooKeeperHarness]:
-    harness = ExpiringHarness(lonely.new_path())
+    harness = ExpiringHarness(lonely.new_path(), session_timeout_s=20)
     yield harness
     harness.close()
 
