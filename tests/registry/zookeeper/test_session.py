@@ -100,14 +100,14 @@ def test_a_server_that_never_answers_is_given_up_soon(zookeeper: ZooKeeperServer
     with socket.create_server(("127.0.0.1", 0)) as listener:
         Thread(target=_serve_the_second, args=(listener, zookeeper.address), daemon=True).start()
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        session = ZooKeeperSession(ZooKeeperAccess(address, 9, 8), lambda _: None)
+        session = ZooKeeperSession(ZooKeeperAccess(address, 9, 8))
         assert session.read(["/zookeeper"]) != [None]
         session.close()
 
 
 @pytest.fixture
 def session(zookeeper: ZooKeeperServer) -> Iterator[ZooKeeperSession]:
-    session = ZooKeeperSession(ZooKeeperAccess(zookeeper.new_path(), 5, 10), lambda _: None)
+    session = ZooKeeperSession(ZooKeeperAccess(zookeeper.new_path(), 5, 10))
     yield session
     session.close()
 

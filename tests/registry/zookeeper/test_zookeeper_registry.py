@@ -31,7 +31,7 @@ from zookeeper_server import ZooKeeperServer, running_server
 
 pytest.importorskip("kazoo", reason="the registry over ZooKeeper needs kazoo")
 
-from kazoo.client import KazooClient
+from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import NoAuthError
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
@@ -352,6 +352,20 @@ def test_a_cluster_whose_founder_registers_meanwhile_is_joined(
     monkeypatch.setattr(ZooKeeperSession, "children", children_late)
     with closing(ZooKeeperRegistry(ZooKeeperAccess(connect))) as registry:
         assert list(registry.load().image.brokers) == [1]
+
+
+def test_a_connection_may_be_lost_and_come_back_while_it_is_made(
+    zookeeper: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_root = ZooKeeperSession._make_root
+
+    def make_root_late(session: ZooKeeperSession) -> None:
+        session._state_changed(KazooState.SUSPENDED)
+        session._state_changed(KazooState.CONNECTED)
+        make_root(session)
+
+    monkeypatch.setattr(ZooKeeperSession, "_make_root", make_root_late)
+    ZooKeeperRegistry(ZooKeeperAccess(zookeeper.new_path())).close()
 
 
 def test_a_used_broker_founds_no_cluster(zookeeper: ZooKeeperServer) -> None:

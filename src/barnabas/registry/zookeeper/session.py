@@ -172,14 +172,15 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
 class ZooKeeperSession:
     """Paths are relative to that of `connect`."""
 
-    def __init__(self, access: ZooKeeperAccess, on_event: Callable[[str], None]) -> None:
-        """Connects. `on_event` is called from a thread of kazoo with the path of a watched node that may have changed,
-        or with "" when the connection is back: then all watches have to be set again. Raises UsageError if ZooKeeper is
-        not reached in time, RegistryUnreachable if the connection is lost again."""
+    def __init__(self, access: ZooKeeperAccess) -> None:
+        """Connects. Raises UsageError if ZooKeeper is not reached in time, RegistryUnreachable if the connection is
+        lost again."""
         hosts, self._root = parse_connect(access.connect)
         digest, tls = access.digest, access.tls
         self._connect = access.connect
-        self._on_event = on_event
+        self.on_event: Callable[[str], None] = lambda _path: None
+        """Called from a thread of kazoo with the path of a watched node that may have changed, or with "" when the
+        connection is back: then all watches have to be set again. Set before the first one."""
         self._connected = threading.Event()
         self._is_closed = False
         self._was_lost = False
@@ -239,7 +240,7 @@ class ZooKeeperSession:
             if self._was_lost:
                 self._was_lost = False
                 _log.info("the connection to ZooKeeper at %s is back", self._connect)
-                self._on_event("")
+                self.on_event("")
             return
         self._connected.clear()
         if not self._was_lost and not self._is_closed:
@@ -254,7 +255,7 @@ class ZooKeeperSession:
         if (
             event.type != EventType.NONE
         ):  # kazoo gives its watches up with the connection, which is told when it is back
-            self._on_event(event.path.removeprefix(self._root))
+            self.on_event(event.path.removeprefix(self._root))
 
     # -- reads ------------------------------------------------------------------------------------------------------
 

@@ -107,8 +107,9 @@ class ZooKeeperRegistry(Registry):
         self._seen = -1
         """The version that the last `check` found."""
         self._history: deque[tuple[int, Touched]] = deque(maxlen=_HISTORY_KEPT)
-        self._session = ZooKeeperSession(access, self._changed)
+        self._session = ZooKeeperSession(access)
         self._requests = RequestNodes(self._session)
+        self._session.on_event = self._changed
         try:
             with start_with_registry(f"zookeeper.connect: {access.connect} cannot be used as the registry: "):
                 self._prepare(used_directory)

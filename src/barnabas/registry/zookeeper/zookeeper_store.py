@@ -56,7 +56,7 @@ class ZooKeeperStore(RegistryStore):
         """Connects. Raises UsageError, RegistryUnreachable."""
         self.name = access.connect
         self._is_running = is_running
-        self._session = ZooKeeperSession(access, lambda _: None)
+        self._session = ZooKeeperSession(access)
         self._state: State | None = None
         self._node_version = -1
         """The version of the node of the state, as it was read or written last."""
