@@ -182,8 +182,11 @@ class ClusterProcesses:
         self._signal(broker, signal.SIGKILL)
         self._wait(broker, TERMINATED_TIMEOUT_S)
 
-    def ask_to_end(self, broker: int) -> None:
+    def ask_to_end(self, broker: int) -> Callable[[], bool]:
+        """Sends SIGTERM. Returns a function that tells whether this process has ended; another may run by then."""
+        process = self._processes[broker]
         self._signal(broker, signal.SIGTERM)
+        return lambda: process.poll() is not None
 
     def wait_until_ended(self, broker: int) -> bool:
         """Returns whether the broker ended in time; otherwise it is killed."""

@@ -97,19 +97,18 @@ class Executor:
     def _terminate(self, fault: Fault, targets: list[int]) -> None:
         asked_s = time.monotonic()
         for broker in targets:
-            self._brokers.ask_to_end(broker)
-            self._await_end(fault, broker, asked_s)
+            self._await_end(fault, broker, self._brokers.ask_to_end(broker), asked_s)
 
-    def _await_end(self, fault: Fault, broker: int, asked_s: float) -> None:
+    def _await_end(self, fault: Fault, broker: int, has_ended: Callable[[], bool], asked_s: float) -> None:
         now = time.monotonic()
-        if not self._brokers.running(broker):
+        if has_ended():
             self._start_at(now + fault.for_s, (self._brokers, broker))
         elif now > asked_s + TERMINATED_TIMEOUT_S:
             self.failures.append(f"broker {broker} did not end {TERMINATED_TIMEOUT_S:.0f} s after SIGTERM")
             self._brokers.kill(broker)
             self._start_at(now, (self._brokers, broker))
         else:
-            self._at(now + TICK_S, partial(self._await_end, fault, broker, asked_s))
+            self._at(now + TICK_S, partial(self._await_end, fault, broker, has_ended, asked_s))
 
     def _freeze(self, fault: Fault, targets: list[Target]) -> None:
         for processes, number in targets:

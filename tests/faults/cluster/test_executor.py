@@ -57,9 +57,10 @@ class Brokers(Processes):
         assert broker not in self.up
         self.deeds.append(f"wipe {broker}")
 
-    def ask_to_end(self, broker: int) -> None:
+    def ask_to_end(self, broker: int) -> Callable[[], bool]:
         self.up.discard(broker)
         self.deeds.append(f"end {broker}")
+        return lambda: True
 
     def cut(self, broker: int, other: int, *, both_ways: bool) -> Callable[[], None]:
         between = f"{broker} {'and' if both_ways else 'to'} {other}"
