@@ -83,7 +83,8 @@ def test_an_atomic_write_that_is_too_large_fails_and_others_are_split(world: Wor
     assert world.machines[0].offsets == list(range(40))
 
 
-def test_loading_goes_in_steps_and_a_request_moves_its_partition_to_the_front() -> None:
+def three_to_be_read() -> World:
+    """Three partitions with a number each, and they are to be read."""
     world = World()
     for partition in range(3):
         world.runtime.load(partition, 1)
@@ -91,6 +92,11 @@ def test_loading_goes_in_steps_and_a_request_moves_its_partition_to_the_front() 
     world.runtime = world.make()
     for partition in range(3):
         world.runtime.load(partition, 2)
+    return world
+
+
+def test_loading_goes_in_steps_and_a_request_moves_its_partition_to_the_front() -> None:
+    world = three_to_be_read()
     assert not world.add(1, partition=2).done
     world.scheduler.advance(0)
     order = [machine.partition for machine in world.machines[3:]]
@@ -114,15 +120,7 @@ def test_a_partition_whose_batch_is_damaged_is_loaded_again_by_an_election(world
 class TestFailedLoads:
     @pytest.fixture
     def world(self) -> World:
-        """Three partitions with a number each, and they are to be read."""
-        world = World()
-        for partition in range(3):
-            world.runtime.load(partition, 1)
-            world.add(partition + 1, partition=partition)
-        world.runtime = world.make()
-        for partition in range(3):
-            world.runtime.load(partition, 2)
-        return world
+        return three_to_be_read()
 
     @pytest.mark.parametrize("method", ["read", "log_range"])
     def test_they_are_tried_again_until_one_succeeds(

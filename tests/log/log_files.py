@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 
 def contents(log) -> bytes:
     return b"".join(segment.read(0, segment.size) for segment in log.segments)
@@ -12,3 +14,16 @@ def refuse(code: int):
         raise OSError(code, os.strerror(code))
 
     return call
+
+
+def synced_paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Returns a list to which the path of each file is appended that is synced from now on."""
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return synced

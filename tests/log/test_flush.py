@@ -12,7 +12,7 @@ from barnabas.log.log_loader import Verification
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.types import TopicPartition
 from faulty_filesystem import FaultyFileSystem
-from log.log_files import refuse
+from log.log_files import refuse, synced_paths
 
 
 def test_after_a_failed_sync_there_are_no_writes_but_reads(rig) -> None:
@@ -68,14 +68,7 @@ def test_a_flush_that_overtakes_another_syncs_the_names_of_new_files_itself(rig,
     log.flush()
     while len(log.segments) < 2:
         rig.append(log)
-    synced: list[str] = []
-    real = os.fsync
-
-    def fsync(fd: int) -> None:
-        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
-        real(fd)
-
-    monkeypatch.setattr(os, "fsync", fsync)
+    synced = synced_paths(monkeypatch)
     of_rolled = log.prepare_flush(log.active_segment.base_offset)
     of_all = log.prepare_flush()
     of_all.run()
@@ -214,13 +207,18 @@ class TestNames:
         log.release()
         files.lose_power(names_last=False)
 
+    def flushed_log(self, rig) -> UnifiedLog:
+        """Four segments, all on the disk."""
+        log = rig.log(segment_bytes=300)
+        while len(log.segments) < 4:
+            rig.append(log)
+        log.flush()
+        return log
+
     def test_segments_that_a_truncation_dropped_are_gone_for_good(self, rig) -> None:
         files = FaultyFileSystem(str(rig.root))
         with files.watch():
-            log = rig.log(segment_bytes=300)
-            while len(log.segments) < 4:
-                rig.append(log)
-            log.flush()
+            log = self.flushed_log(rig)
             log.truncate_to(1)
             rig.append(log, 2)
             log.flush()
@@ -232,10 +230,7 @@ class TestNames:
     def test_records_that_were_cut_before_a_clean_stop_are_gone_for_good(self, rig) -> None:
         files = FaultyFileSystem(str(rig.root))
         with files.watch():
-            log = rig.log(segment_bytes=300)
-            while len(log.segments) < 4:
-                rig.append(log)
-            log.flush()
+            log = self.flushed_log(rig)
             log.truncate_to(1)
             log.close()
             files.lose_power(names_last=False)
@@ -246,10 +241,7 @@ class TestNames:
     def test_segments_that_a_recovery_dropped_are_gone_for_good(self, rig) -> None:
         files = FaultyFileSystem(str(rig.root))
         with files.watch():
-            log = rig.log(segment_bytes=300)
-            while len(log.segments) < 4:
-                rig.append(log)
-            log.flush()
+            log = self.flushed_log(rig)
             os.truncate(log.segments[0].path(".log"), log.segments[0].size - 1)
             log = rig.reopen(log, Verification.FULL, recovery_point=0)
             end = rig.append(log, 2).last_offset + 1

@@ -1,7 +1,6 @@
 """The copy of a log follows what happens to the log, and takes its place with all that the log knew."""
 
 import dataclasses
-import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from barnabas.replication.log_dir_move import LogDirMove
 from barnabas.replication.partition import Partition
 from barnabas.types import BrokerId, Offset, ProducerId, TopicPartition
 from hand_clock import HandClock
+from log.log_files import synced_paths
 from replication.rig import lead_alone
 
 TP = TopicPartition("flights", 0)
@@ -97,14 +97,7 @@ def test_the_leader_epochs_are_on_the_disk_before_the_old_log_goes(
     rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.append(50)
-    synced: list[str] = []
-    real = os.fsync
-
-    def fsync(fd: int) -> None:
-        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
-        real(fd)
-
-    monkeypatch.setattr(os, "fsync", fsync)
+    synced = synced_paths(monkeypatch)
     rig.move()
     assert synced.index(rig.log.leader_epochs.path) < synced.index(str(tmp_path / "one"))
 

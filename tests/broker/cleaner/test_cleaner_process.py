@@ -158,11 +158,8 @@ def test_a_job_that_comes_as_it_ends_is_not_lost(make_running: MakeRunning) -> N
     assert running.ends == []
 
 
-def test_a_job_that_comes_while_the_process_before_is_waited_for(
-    make_running: MakeRunning, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    running = make_running(idle_s=0.05)
-    end_with_work_left(running)
+def wait_until_reaped_in_vain(running: Running, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Waits until the output of the process has ended, it itself not yet. Returns the list of the looks at it."""
     polls: list[int] = []
     real = subprocess.Popen.poll
 
@@ -172,7 +169,16 @@ def test_a_job_that_comes_while_the_process_before_is_waited_for(
         return None if len(polls) == 1 else real(process)
 
     monkeypatch.setattr(subprocess.Popen, "poll", poll)
-    running.until(lambda: polls)  # its output has ended, it itself not yet
+    running.until(lambda: polls)
+    return polls
+
+
+def test_a_job_that_comes_while_the_process_before_is_waited_for(
+    make_running: MakeRunning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = make_running(idle_s=0.05)
+    end_with_work_left(running)
+    wait_until_reaped_in_vain(running, monkeypatch)
     running.events.clear()
     assert running.cleaner.run()
     running.until_told("finished")
@@ -202,16 +208,7 @@ def test_nothing_is_started_after_the_close(make_running: MakeRunning, monkeypat
     running = make_running(idle_s=0.05)
     end_with_work_left(running)
     running.cleaner.run()
-    polls: list[int] = []
-    real = subprocess.Popen.poll
-
-    def poll(process: "subprocess.Popen[bytes]") -> int | None:
-        polls.append(process.pid)
-        running._woken.set()
-        return None if len(polls) == 1 else real(process)
-
-    monkeypatch.setattr(subprocess.Popen, "poll", poll)
-    running.until(lambda: polls)  # its output has ended, it itself not yet
+    polls = wait_until_reaped_in_vain(running, monkeypatch)
     running.process.close()
     running.until(lambda: len(polls) > 1)
     assert running.process.pid is None

@@ -115,6 +115,8 @@ def test_a_checkpoint_that_cannot_be_written_is_written_later(
     cleaner._on_cleaned()
     cleaner.start()
     until(loop, lambda: len(writes) == 3)
-    loop.run_until_complete(asyncio.sleep(0.05))
+    runs: list[float] = []
+    monkeypatch.setattr(cleaner.manager, "run", lambda: runs.append(loop.time()))
+    until(loop, lambda: len(runs) == 3)
     assert len(writes) == 3
     assert "cleaner-offset-checkpoint cannot be written: [Errno 28] No space left on device" in caplog.text
