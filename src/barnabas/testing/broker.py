@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from barnabas.broker import server
+from barnabas.broker.startup.start_attempts import StartAttempts
 from barnabas.client.admin.topics import NewTopic
 from barnabas.client.producer.producer_batch import RecordMetadata
 from barnabas.config.broker import BrokerConfig
@@ -52,8 +53,6 @@ __all__ = ["Broker", "BrokerDied"]
 T = TypeVar("T")
 
 _POLL_S: Final = 0.005
-_AGAIN_S: Final = 0.1
-"""The pause before a start begins anew."""
 _ALIVE_S: Final = 0.2
 """The interval at which a call that waits for the broker's thread checks that the thread is alive."""
 
@@ -128,17 +127,12 @@ class Broker:
         listener = f"PLAINTEXT://{self._host}:{self._port}"
         settings = {**TEST_SETTINGS, "listeners": listener, **self._settings, "log.dirs": str(self.data_dir)}
         config = BrokerConfig.of(settings)
-        deadline: float | None = None
-        while True:
+        attempts = StartAttempts()
+        while self._broker is None:
             try:
                 self._broker = self._started(config)
-            except RegistryUnreachable as error:  # `barnabas serve` begins anew as well, and for as long
-                deadline = deadline or time.monotonic() + config.zookeeper_connection_max_s
-                if time.monotonic() >= deadline:
-                    raise UsageError(f"zookeeper.connect: {error}; start again when it is there") from None
-                time.sleep(_AGAIN_S)
-            else:
-                break
+            except RegistryUnreachable as error:
+                attempts.pause(error, config.zookeeper_connection_max_s)
         self._port = self._broker.endpoints[0].port
         self._address = self._broker.endpoints[0].local_address
         self.faults.install()

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import logging
 import os
 import signal
 import socket
@@ -11,11 +10,11 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Final
 from uuid import UUID
 
 from barnabas.broker.process.resource_limits import keep_freed_memory, raise_open_files_limit, settle_collector
 from barnabas.broker.server import Broker, StartInterrupted
+from barnabas.broker.startup.start_attempts import StartAttempts
 from barnabas.broker.startup.zookeeper_start import with_node_id
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import KafkaStorageError, UsageError
@@ -23,11 +22,6 @@ from barnabas.records.compiled.installation import HOW_TO_COMPILE, describe_inst
 from barnabas.registry.registry import RegistryUnreachable
 
 __all__ = ["run", "tell_service_manager", "write_ready_file"]
-
-AGAIN_S: Final = 0.1
-"""The pause before a start begins anew."""
-
-_log = logging.getLogger("barnabas.broker")
 
 
 def run(
@@ -42,7 +36,7 @@ def run(
     began = time.perf_counter()
     keep_freed_memory()
     raise_open_files_limit()
-    until: float | None = None
+    attempts = StartAttempts()
     with asyncio.Runner() as runner:
         while True:
             outcome: int | RegistryUnreachable
@@ -55,11 +49,7 @@ def run(
                 outcome = runner.run(_serve(broker, ready_file, began, ready_as_json))
             if isinstance(outcome, int):
                 return outcome
-            until = until or time.perf_counter() + config.zookeeper_connection_max_s
-            if time.perf_counter() >= until:
-                raise UsageError(f"zookeeper.connect: {outcome}; start again when it is there")
-            _log.warning("%s; the start begins anew", outcome)
-            time.sleep(AGAIN_S)
+            attempts.pause(outcome, config.zookeeper_connection_max_s)
 
 
 async def _serve(
