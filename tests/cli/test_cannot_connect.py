@@ -215,7 +215,8 @@ def test_a_mechanism_that_the_broker_does_not_have(serve: Serve) -> None:
 
 def test_settings_that_are_none(bootstrap: str) -> None:
     assert "did you mean security.protocol?" in told("topics", "list", "-X", "security.protocl=SSL", code=2)
-    assert "/no/such/file: no such file" in told("topics", "list", "-X", "/no/such/file")
+    unreadable = told("topics", "list", "-X", "/no/such/file", code=2)
+    assert "cannot read the settings file /no/such/file: No such file" in unreadable
     assert "needs sasl.mechanism" in told("topics", "list", "-X", "security.protocol=SASL_SSL", code=2)
     done = run_barnabas("produce", "-b", bootstrap, "made-by-produce", "--create", "-X", "linger.ms=1", input="x\n")
     assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ from barnabas.config.broker import BrokerConfig, unknown_setting
 from barnabas.config.broker_settings import BROKER_CONFIGS
 from barnabas.errors import InvalidConfig, UsageError
 
-__all__ = ["ENVIRONMENT_PREFIX", "LoadedConfig", "load", "parse_properties", "parse_set"]
+__all__ = ["ENVIRONMENT_PREFIX", "LoadedConfig", "load", "parse_properties", "parse_set", "read_properties"]
 
 ENVIRONMENT_PREFIX: Final = "BARNABAS_"
 
@@ -134,6 +134,11 @@ def _unescape(raw: str) -> str:
             pieces.append(_ESCAPES.get(escaped, escaped))
             position += 2
     return "".join(pieces)
+
+
+def read_properties(path: str | Path) -> dict[str, str]:
+    """Returns the settings in a file. Raises UsageError, which names the file."""
+    return {name: given.text for name, given in _from_file(Path(path)).items()}
 
 
 def _from_file(path: Path) -> dict[str, _Given]:

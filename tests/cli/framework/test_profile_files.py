@@ -52,6 +52,21 @@ def test_the_environment_is_weaker_than_the_command_line(
     assert Cluster(client=["bootstrap.servers=x:1"]).address() == "x:1"
 
 
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [(b"bootstrap.servers=\xff", "it is not UTF-8 text"), (None, "No such file"), (b"a=\\u12", "u12")],
+)
+def test_a_settings_file_that_cannot_be_read_is_named(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, told: str
+) -> None:
+    file = tmp_path / "client.properties"
+    if content is not None:
+        file.write_bytes(content)
+    monkeypatch.setenv("BARNABAS_CLIENT_CONFIG", str(file))
+    with pytest.raises(UsageError, match=f"{file}.*{told}"):
+        Cluster().address()
+
+
 def test_a_profile_that_does_not_exist_is_named_with_the_way_out(directory: Path) -> None:
     assert profile_names() == ["dev", "prod"]
     assert profile_file("dev") == str(directory / "dev.properties")

@@ -27,13 +27,12 @@ Every command that talks to brokers takes --profile NAME. Options on the command
 )
 def list_profiles(json: Json = False) -> None:
     """List the profiles with their files and brokers."""
-    from barnabas.config.sources import parse_properties
+    from barnabas.config.sources import read_properties
 
     found = []
     for name in profile_names():
         file = profile_file(name)
-        with open(file, encoding="utf-8") as text:
-            found.append({"profile": name, "bootstrap": parse_properties(text.read()).get(BOOTSTRAP), "file": file})
+        found.append({"profile": name, "bootstrap": read_properties(file).get(BOOTSTRAP), "file": file})
     if json:
         print_json(found)
     elif found:

@@ -87,7 +87,7 @@ class Cluster(NamedTuple):
     def settings(self) -> dict[str, object]:
         """Returns the settings of every client of a command. A wrong address is reported at once, not after retries.
 
-        Raises UsageError, OSError for a file that cannot be read.
+        Raises UsageError, also for a file that cannot be read.
         """
         given = {name: value for name, value in self._given().items() if not name.startswith(REGISTRY_PREFIX)}
         return {
@@ -152,10 +152,9 @@ def _profile_settings(name: str) -> dict[str, str]:
 
 
 def _file_settings(path: str) -> dict[str, str]:
-    from barnabas.config.sources import parse_properties
+    from barnabas.config.sources import read_properties
 
-    with open(path, encoding="utf-8") as file:
-        return dict(parse_properties(file.read()))
+    return read_properties(path)
 
 
 def parse_settings(pairs: Iterable[str], option: str) -> dict[str, str]:

@@ -21,6 +21,9 @@ def test_what_was_written_is_read() -> None:
     ("text", "told"),
     [
         ("{", "plan is no JSON"),
+        (b"\xff\xfe{", "plan is no JSON: 'utf-16"),
+        (b'{"\xe9": 1}', "plan is no JSON: 'utf-8' codec"),
+        ("[" * 100_000, "plan is no JSON"),
         ("[]", "a plan is"),
         ('{"version": 2, "partitions": []}', "a plan is"),
         ('{"version": 1, "partitions": []}', "plan has no partitions"),
@@ -33,7 +36,7 @@ def test_what_was_written_is_read() -> None:
         ),
     ],
 )
-def test_what_is_no_plan_is_told(text: str, told: str) -> None:
+def test_what_is_no_plan_is_told(text: str | bytes, told: str) -> None:
     with pytest.raises(UsageError, match=told):
         parse_assignment(text, "plan")
 

@@ -26,11 +26,11 @@ def reassignment_json(assignment: Assignment) -> dict[str, Any]:
     return {"version": 1, "partitions": partitions}
 
 
-def parse_assignment(text: str, name: str) -> dict[TopicPartition, list[int]]:
+def parse_assignment(text: str | bytes, name: str) -> dict[TopicPartition, list[int]]:
     """Returns the assignment in a file of that name. Raises UsageError."""
     try:
         content = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{name} is no JSON: {error}") from None
     if (
         not isinstance(content, Mapping)

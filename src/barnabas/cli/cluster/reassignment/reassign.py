@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 from barnabas.cli.cluster.reassignment.file import parse_assignment, reassignment_json
@@ -209,8 +210,5 @@ def _finish(
         raise CommandFailed("; ".join(str(error) for error in failed.values()))
 
 
-def _read(file: str) -> str:
-    if file == "-":
-        return sys.stdin.read()
-    with open(file, encoding="utf-8") as text:
-        return text.read()
+def _read(file: str) -> bytes:
+    return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
