@@ -145,6 +145,34 @@ def answer_others(cluster: Cluster, silent: Link) -> None:
             cluster.answer(link)
 
 
+@pytest.mark.parametrize("refusal", [19, 2, 56], ids=["too few replicas", "a damaged batch", "a failed disk"])
+def test_nothing_overtakes_a_batch_at_a_leader_that_has_forgotten_the_producer(refusal: int) -> None:
+    producing = SimulatedProducer()
+    producing.send(b"first").result()
+    producing.cluster.advance(86_400)
+    producing.cluster.log("t", 0).producers.clear()
+    handles = send_all(producing, 1, 2)
+    producing.cluster.turn()
+    producing.cluster.produce_errors = [refusal]
+    producing.flush()
+    assert producing.values() == [b"first", *numbers(1, 2)]
+    assert [handle.offset for handle in handles] == [1, 2]
+
+
+def test_what_was_refused_does_not_count_as_written_when_later_batches_are() -> None:
+    """A leader forgot the producer sooner than the producer expects, and took the second batch first."""
+    producing = SimulatedProducer()
+    producing.send(b"first").result()
+    producing.cluster.log("t", 0).producers.clear()
+    refused, _ = send_all(producing, 1, 2)
+    producing.cluster.turn()
+    producing.cluster.produce_errors = [19]
+    producing.flush()
+    assert producing.values() == [b"first", b"2"] or refused.exception() is None
+    with pytest.raises(OutOfOrderSequenceNumber):
+        refused.result()
+
+
 def test_batches_fly_together_again_at_a_new_leader_that_has_acknowledged_one() -> None:
     producing = SimulatedProducer(nodes=2)
     producing.send(b"a").result()

@@ -1,6 +1,7 @@
 """The state of one partition in a producer: its queued batches, its batches in flight, and its sequence numbers."""
 
 from collections import deque
+from typing import Final
 
 from barnabas.client.producer.producer_batch import ProducerBatch
 from barnabas.client.producer.producer_id import NO_PRODUCER_ID_AND_EPOCH, ProducerIdAndEpoch
@@ -12,12 +13,17 @@ Leadership = tuple[int, int, bytes]
 """A leader's node id, its leader epoch, and the topic's id: where any of them changes, the leader may not know of the
 producer."""
 
+REMEMBERED_S: Final = 600.0
+"""How long a leader is trusted to know a producer that sends nothing. Brokers forget it after
+producer.id.expiration.ms, which is a day where nobody has changed it."""
+
 
 class PartitionBatches:
     """The closed batches of one partition. Their order never changes: a batch that is retried goes back to its place in
     front of the batches that were never sent."""
 
     __slots__ = (
+        "_acknowledged_at",
         "_last_acknowledged",
         "gap",
         "has_acknowledged",
@@ -45,6 +51,7 @@ class PartitionBatches:
         batch that it gets of an id, so the second one waits for the first one's answer and cannot overtake it."""
         self.leadership: Leadership = (-1, -1, b"")
         """The leader to which the batches in flight were sent, or the last one if there are none."""
+        self._acknowledged_at = float("-inf")
         self._last_acknowledged = -1.0
         """The last position that was acknowledged under this producer id and epoch; -1 if there is none."""
         self.gap: float | None = None
@@ -75,16 +82,18 @@ class PartitionBatches:
             return False
         return not any(other.position < batch.position for other in self.in_flight)
 
-    def sends_to(self, leadership: Leadership) -> None:
+    def sends_to(self, leadership: Leadership, now: float) -> None:
         """Notes the leader to which a batch is sent while no other is in flight. A new leader may lack all batches of
-        the producer: its topic was created again, or its replica had none when it was elected."""
-        if leadership != self.leadership:
+        the producer: its topic was created again, or its replica had none when it was elected. An old one may have
+        forgotten a producer that paused."""
+        if leadership != self.leadership or now - self._acknowledged_at > REMEMBERED_S:
             self.leadership = leadership
             self.has_acknowledged = False
 
-    def note_acknowledged(self, batch: ProducerBatch) -> None:
+    def note_acknowledged(self, batch: ProducerBatch, now: float) -> None:
         """Notes that the partition has acknowledged a batch."""
         self.has_acknowledged = True
+        self._acknowledged_at = now
         if self._is_of_current(batch):
             self._last_acknowledged = max(self._last_acknowledged, batch.position)
 

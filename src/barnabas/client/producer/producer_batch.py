@@ -114,6 +114,8 @@ class ProducerBatch:
         self.in_flight: bool = False
         self.maybe_written: bool = False
         """Whether the batch was sent, and no response tells whether it was written."""
+        self.maybe_written_before: bool = False
+        """The same, of the attempts before the last one."""
         self.failures: list[Any] | None = None
         """The last failed attempts (Attempt)."""
         self.done: bool = False

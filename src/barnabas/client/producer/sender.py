@@ -265,7 +265,7 @@ class Sender:
         if not partition.queue:
             del self._accumulator.queued[partition]
         if self._ids is not None and not partition.in_flight:
-            partition.sends_to(self._leadership(partition.topic_partition))
+            partition.sends_to(self._leadership(partition.topic_partition), now)
         if self._ids is not None and batch.base_sequence < 0:
             batch.producer_id, batch.producer_epoch = partition.producer_id_and_epoch
             batch.base_sequence = partition.next_sequence
@@ -273,6 +273,7 @@ class Sender:
         batch.sent_at = now
         batch.attempts += 1
         batch.in_flight = True
+        batch.maybe_written_before = batch.maybe_written
         batch.maybe_written = True
         if partition.in_flight and partition.in_flight[0].position > batch.position:
             partition.in_flight.insert(0, batch)
@@ -319,10 +320,14 @@ class Sender:
         if (
             error is None
             or isinstance(error, DuplicateSequenceNumber)
-            or (isinstance(error, OutOfOrderSequenceNumber) and batch.attempts > 1 and partition.is_overtaken(batch))
+            or (
+                isinstance(error, OutOfOrderSequenceNumber)
+                and batch.maybe_written_before
+                and partition.is_overtaken(batch)
+            )
         ):
             # a duplicate: an earlier attempt was written, at an offset that the broker has dropped
-            partition.note_acknowledged(batch)
+            partition.note_acknowledged(batch, self._client.now)
             if partition.gap is not None and batch.position > partition.gap:
                 partition.gap = None  # the batch that was given up before it was written after all
             batch.maybe_written = False
@@ -330,7 +335,7 @@ class Sender:
                 self._accumulator.complete(batch, None)
             return
         if isinstance(error, OutOfOrderSequenceNumber | UnknownProducerId) or (
-            batch.attempts == 1 and isinstance(error, KafkaError) and not isinstance(error, PERHAPS_WRITTEN)
+            not batch.maybe_written_before and isinstance(error, KafkaError) and not isinstance(error, PERHAPS_WRITTEN)
         ):
             batch.maybe_written = False
         if isinstance(error, ClientError):
