@@ -154,6 +154,26 @@ class TestFailedLoads:
         ]
         assert failures[0].exc_info is None
 
+    @pytest.mark.parametrize("moment", ["while it is read", "after a failure"])
+    def test_the_brokers_own_work_waits_for_the_load_that_succeeds(
+        self, world: World, moment: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Such as the removal of a deleted topic's offsets, which nobody asks for again."""
+        own, after = Later(), Later()
+        with monkeypatch.context() as patched:
+            patched.setattr(world.log, "read", broken)
+            if moment == "after a failure":
+                world.scheduler.advance(0.5)
+            world.runtime.run(0, lambda machine: machine.add(10), own, is_own=True)
+            world.scheduler.advance(2)
+            assert not own.done
+        world.scheduler.advance(10)
+        assert own.value == 11
+        world.runtime.load(0, 7)
+        world.runtime.run(0, lambda machine: machine.add(1), after, is_own=True)
+        world.runtime.unload(0)
+        assert isinstance(after.value, NotCoordinator), "nothing is loaded here any more"
+
     def test_the_next_leader_ends_the_tries(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(world.log, "read", broken)
         world.scheduler.advance(2)

@@ -103,8 +103,9 @@ class CoordinatorContext(Generic[S]):
                 entry.result.done(None)
             entry.reply_once(entry.result.response)
 
-    def close(self, error: KafkaError) -> None:
-        """Fails all waiting requests, stops the timers and unloads the shard."""
+    def close(self, error: KafkaError, *, keeps_own_work: bool = False) -> None:
+        """Fails all waiting requests, stops the timers and unloads the shard. The broker's own work may go on waiting
+        for the next load."""
         if self.retry is not None:
             self.retry.cancel()
         shard, self.shard = self.shard, None
@@ -115,6 +116,6 @@ class CoordinatorContext(Generic[S]):
             if entry.result.done is not None:
                 entry.result.done(error)
             entry.reply_once(error)
-        self.waiters.fail(error)
+        self.waiters.fail(error, keeps_own_work=keeps_own_work)
         if self.timers is not None:
             self.timers.close()

@@ -177,7 +177,7 @@ class CoordinatorRuntime(Generic[S, R]):
 
         The records of a `transaction` share one batch and wait for its end marker. `waits` says that the request waits
         for the load of the partition; `is_own` says that this is no request, but work of this broker, which waits until
-        the load has ended.
+        the load has succeeded.
 
         Errors: those that the operation or the append raises; UnknownServerError for a bug; NotCoordinator;
         CoordinatorLoadInProgress; CoordinatorNotAvailable if too many responses wait; RequestTimedOut if the records
@@ -237,7 +237,7 @@ class CoordinatorRuntime(Generic[S, R]):
         is_own: bool = False,
     ) -> None:
         try:
-            context = self._active_context(partition)
+            context = self._active_context(partition, is_own=is_own)
             if not is_own and self._may_be_replaced():
                 raise NotCoordinator(f"this broker stood still, and another one may lead {self.topic}-{partition}")
             self._check_room(context)
@@ -260,11 +260,11 @@ class CoordinatorRuntime(Generic[S, R]):
             return
         start(context, reply)
 
-    def _active_context(self, partition: int) -> CoordinatorContext[S]:
+    def _active_context(self, partition: int, *, is_own: bool) -> CoordinatorContext[S]:
         context = self._contexts.get(partition)
-        if context is None or context.state is CoordinatorState.FAILED:
+        if context is None or (context.state is CoordinatorState.FAILED and not is_own):
             raise NotCoordinator(f"{self.topic}-{partition} is not led by this broker")
-        if context.state is CoordinatorState.LOADING:
+        if context.state is not CoordinatorState.ACTIVE:
             raise CoordinatorLoadInProgress(f"{self.topic}-{partition} is being read")
         return context
 
@@ -463,7 +463,8 @@ class CoordinatorRuntime(Generic[S, R]):
             exc_info=None if isinstance(error, KafkaError | OSError) else error,
         )
         context.state = CoordinatorState.FAILED
-        context.close(NotCoordinator(f"{self.topic}-{context.partition} could not be read: {error}"))
+        refusal = NotCoordinator(f"{self.topic}-{context.partition} could not be read: {error}")
+        context.close(refusal, keeps_own_work=True)
         delay_s = min(LOAD_RETRY_S * 2 ** min(context.failures, 10), LOAD_RETRY_MAX_S)
         context.retry = self._scheduler.call_later(delay_s, lambda: self._load_again(context))
 
@@ -471,6 +472,7 @@ class CoordinatorRuntime(Generic[S, R]):
         """Loads a partition after a failure. The timer that calls this ends with the leadership."""
         context: CoordinatorContext[S] = CoordinatorContext(failed.partition, failed.leader_epoch, self._scheduler)
         context.failures = failed.failures + 1
+        context.waiters = failed.waiters
         self._load(context)
 
 

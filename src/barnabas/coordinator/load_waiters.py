@@ -86,10 +86,14 @@ class LoadWaiters:
                 logger.exception("a request that waited for its partition to be read failed")
                 waiter.answer(as_kafka_error(error))
 
-    def fail(self, error: KafkaError) -> None:
-        """Fails all waiting requests, because the partition will not be loaded here."""
+    def fail(self, error: KafkaError, *, keeps_own_work: bool = False) -> None:
+        """Fails all waiting requests, because the partition will not be loaded here. The broker's own work may go on
+        waiting, where it is loaded later."""
         for waiter in self._take_all():
-            waiter.answer(error)
+            if keeps_own_work and waiter.handle is None:
+                self._waiting.append(waiter)
+            else:
+                waiter.answer(error)
 
     def _take_all(self) -> "deque[_Waiter]":
         waiting, self._waiting = self._waiting, deque()
