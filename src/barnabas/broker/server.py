@@ -164,6 +164,7 @@ class Broker:
         self._unopened: list[socket.socket] = []
         """The sockets of the listeners, until connections are accepted."""
         self._cluster: ClusterMember | None = None
+        self._meets_others = False
         self._committer: ThreadPoolExecutor | None = None
         """Syncs for durability=fsync. The thread does nothing else, so that no commit waits for the deletion of a
         file."""
@@ -593,7 +594,8 @@ class Broker:
             self._group_service.topics_changed(before, change.image, change.topics)
         if self._cluster is not None:
             self._cluster.image_changed(change)
-        elif len(change.image.brokers) > 1:
+        elif len(change.image.brokers) > 1 and not self._meets_others:
+            self._meets_others = True  # from now on: _meet_others tries until it has
             # later: the controller may be in the middle of a call, on this thread
             self.loop.call_soon(lambda: run_handler(self.loop, self._meet_others()))
         if self.peers is not None:

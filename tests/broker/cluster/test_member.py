@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.broker.cluster import member as member_module
+from barnabas.broker.server import Broker as Server
 from barnabas.config.endpoints import Endpoint
 from barnabas.controller.controller import Controller
 from barnabas.metadata.delta import MetadataDelta
@@ -92,6 +93,25 @@ def test_a_broker_alone_meets_others(tmp_path: Path, monkeypatch: pytest.MonkeyP
             with Wire(two) as wire:
                 assert wire.ask(create_request("t", (1, 2)), 7).topics[0].error_code == 0
             wait_for(lambda: "t" in on_loop(one, lambda: server_of(one).image.topics))
+
+
+def test_a_broker_that_cannot_meet_others_tries_no_more_often_for_every_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[None] = []
+
+    async def meet(server: Server) -> None:
+        begun.append(None)
+
+    monkeypatch.setattr(Server, "_meet_others", meet)
+    with Broker(data_dir=tmp_path, settings={"node.id": 1}) as one:
+        server = server_of(one)
+        for _ in range(3):
+            delta = MetadataDelta(server.image)
+            delta.put_broker(BrokerImage(BrokerId(2), 5, ()))
+            on_loop(one, lambda delta=delta: server.metadata_changed(delta.apply(server.image.version + 1)))  # type: ignore[misc]
+        on_loop(one, lambda: None)
+    assert len(begun) == 1
 
 
 def test_a_broker_whose_registration_was_removed_ends(cluster: Cluster) -> None:
