@@ -3,7 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from barnabas.cli.cluster.reassignment.moves import alter_reassignments, begin_moves
+import pytest
+
+from barnabas.cli.cluster.reassignment.moves import alter_reassignments, begin_moves, without_removing
+from barnabas.client.admin.reassignments import PartitionReassignment
 from barnabas.errors import ItemsFailed, UnknownTopicOrPartition
 from barnabas.types import TopicPartition
 
@@ -34,3 +37,10 @@ def test_many_moves_are_cancelled_in_several_requests() -> None:
     admin: Any = FakeAdmin(refused=2499)
     failed = alter_reassignments(admin, dict.fromkeys(MOVES))
     assert (admin.counts, list(failed)) == ([1000, 1000, 500], [("t", 2499)])
+
+
+@pytest.mark.parametrize("told", [[1, 2, 3], [4, 2, 3, 1], [1]], ids=["before it began", "in progress", "long before"])
+def test_a_reassignment_in_progress_counts_as_done_whatever_the_broker_knows(told: list[int]) -> None:
+    moving, still = TopicPartition("t", 0), TopicPartition("t", 1)
+    running = {moving: PartitionReassignment((4, 2, 3, 1), (4,), (1,))}
+    assert without_removing({moving: told, still: [1]}, running) == {moving: [4, 2, 3], still: [1]}

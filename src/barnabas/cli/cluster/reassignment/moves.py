@@ -52,13 +52,13 @@ def assignment_of(views: Iterable[TopicView]) -> dict[TopicPartition, Sequence[i
 def without_removing(
     present: Assignment, running: Mapping[TopicPartition, PartitionReassignment]
 ) -> dict[TopicPartition, Sequence[int]]:
-    """Leaves out the replicas that the running reassignments remove. Ask for these before the topics: where one ends in
-    between, nothing is left to leave out."""
-    none = PartitionReassignment((), (), ())
-    return {
-        tp: [node_id for node_id in replicas if node_id not in running.get(tp, none).removing_replicas]
-        for tp, replicas in present.items()
-    }
+    """Returns the replicas of each partition once the running reassignments are done. The controller tells both parts
+    of these: the broker that told the topics may not know of one that has just begun."""
+    done = dict(present)
+    for tp in present.keys() & running.keys():
+        replicas, _, removing = running[tp]
+        done[tp] = [node_id for node_id in replicas if node_id not in removing]
+    return done
 
 
 def live_racks(admin: Admin, wanted: Iterable[int] | None = None) -> dict[int, str | None]:

@@ -155,7 +155,8 @@ def drain(
         racks.pop(broker, None)
         kept = without_removing(present, running)
         # What leaves the broker already is waited for as well: it has these replicas until that is done.
-        leaving = {tp: kept[tp] for tp, replicas in present.items() if broker in replicas}
+        all_replicas = present | {tp: each.replicas for tp, each in running.items()}
+        leaving = {tp: replicas for tp, replicas in kept.items() if broker in all_replicas[tp]}
         if not leaving:  # one that was unregistered before it was drained may have replicas yet
             broker_ids(admin, [broker], include_fenced=True)
         others = {tp: replicas for tp, replicas in kept.items() if tp not in leaving}
