@@ -135,10 +135,13 @@ class Application:
             assert visible[at - 1] == last, f"{partition}: {offset} after {last}, not after {visible[at - 1]}"
         self.last[partition] = offset
 
-    def commit(self) -> None:
+    def commit(self) -> bool:
+        """Returns whether the coordinator took it."""
         self.is_done()
         with suppress(RebalanceInProgress, CommitFailed, ClientError, *PASSING):
             self.consumer.commit(timeout=5)
+            return True
+        return False
 
 
 class ConsumerMachine(RuleBasedStateMachine):
@@ -293,14 +296,12 @@ class ConsumerMachine(RuleBasedStateMachine):
         for application in self.applications.values():
             application.consumer.resume(application.consumer.paused())
         deadline = self.cluster.now + 3 * INTERVAL_S
-        while not self._is_over():
+        while not (self._is_over() and all(each.commit() for each in self.applications.values())):
             assert self.cluster.now < deadline, {
                 name: each.consumer.health() for name, each in self.applications.items()
             }
             for application in self.applications.values():
                 application.poll(0.2)
-        for application in self.applications.values():
-            application.commit()
         assert self.cluster.committed("g") == {
             partition: self.cluster.log(*partition).end for partition in ALL
         } or not any(self.visible(partition) for partition in ALL)
