@@ -2,12 +2,44 @@
 
 import errno
 import os
+import sys
+import threading
 
 import pytest
 
 from barnabas.errors import KafkaStorageError
 from barnabas.log.log_loader import Verification
 from log.log_files import contents, refuse
+
+
+def test_a_file_that_another_thread_holds_stays_open(rig) -> None:
+    """As while it is synced in a thread, and the pool closes it for another one."""
+    segment = rig.log().active_segment
+    closed: list[OSError] = []
+    is_over = threading.Event()
+
+    def hold() -> None:
+        while not is_over.is_set():
+            held = segment.held_file
+            if held is not None:
+                try:
+                    os.fstat(held.fd)
+                except OSError as error:
+                    closed.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    holder = threading.Thread(target=hold)
+    holder.start()
+    try:
+        for _ in range(2000):
+            segment.open_file()
+            segment.release()
+    finally:
+        sys.setswitchinterval(interval)
+        is_over.set()
+        holder.join()
+    assert closed == []
 
 
 def test_short_writes_are_completed(rig) -> None:

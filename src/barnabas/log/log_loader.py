@@ -301,12 +301,12 @@ class _Loader:
         for segment in segments[-1:]:
             if not segment.size:
                 continue
-            read, fd = self._environment.disk.pread, segment.open_file().fd
-            head = read(fd, _LEGACY_HEADER.size, 0)
+            read, file = self._environment.disk.pread, segment.open_file()
+            head = read(file.fd, _LEGACY_HEADER.size, 0)
             if len(head) < _LEGACY_HEADER.size or head[16] >= MAGIC:
                 continue
             _, size, crc, magic = _LEGACY_HEADER.unpack(head)
-            if 4 < size <= segment.size and zlib.crc32(read(fd, size - 4, 16)) == crc:
+            if 4 < size <= segment.size and zlib.crc32(read(file.fd, size - 4, 16)) == crc:
                 raise UsageError(
                     f"{segment.path('.log')} is in message format {magic}; brokers store format {MAGIC}: "
                     "copy the topic with a client of the Kafka that wrote it"
@@ -368,7 +368,8 @@ class _Loader:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(segment.path(".txnindex"))
         # a sync may have failed: pages that are only in the page cache are not trusted
-        self._environment.disk.forget_cached(segment.open_file().fd)
+        file = segment.open_file()
+        self._environment.disk.forget_cached(file.fd)
         return self._index_from(segment, 0, expected)
 
     def _verify_tail(self, segment: LogSegment, expected: Offset) -> Offset:

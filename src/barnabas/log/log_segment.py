@@ -52,6 +52,15 @@ class SegmentWriteFailed(OSError):
         self.tail_is_clean = tail_is_clean
 
 
+def _until_here(file: OpenFile | None) -> None:
+    """Keeps a file open up to this place of the caller.
+
+    Compiled code drops a local variable after its last use, and the old value of an attribute before it sets the new
+    one. A descriptor without a reference is closed, other threads run meanwhile, and find the dead file in the
+    attribute, or another file under the number.
+    """
+
+
 class WrittenBatch(NamedTuple):
     """The values of a batch that the indexes need: last offset, largest timestamp, size in bytes."""
 
@@ -177,7 +186,9 @@ class LogSegment:
 
     def release(self) -> None:
         """Releases the file, which is closed when no slice refers to it any more."""
+        file = self._file
         self._file = None
+        _until_here(file)
 
     @property
     def are_indexes_changed(self) -> bool:
@@ -193,7 +204,7 @@ class LogSegment:
         self.write_transaction_index()
         file = self.open_file()
         if os.fstat(file.fd).st_size != self.size:  # preallocated
-            self._disk.ftruncate(file.fd, self.size)
+            self._cut(self.size)
         self._ring_last_offsets.clear()
         self._ring_positions.clear()
 
@@ -310,10 +321,15 @@ class LogSegment:
     def cut_tail(self) -> bool:
         """Removes the bytes after the last whole batch. Returns False if the disk refuses that."""
         try:
-            self._disk.ftruncate(self.open_file().fd, self.size)
+            self._cut(self.size)
         except OSError:
             return False
         return True
+
+    def _cut(self, size: int) -> None:
+        file = self.open_file()
+        self._disk.ftruncate(file.fd, size)
+        _until_here(file)
 
     # -- rolling -------------------------------------------------------------------------------------------------------
 
@@ -356,14 +372,14 @@ class LogSegment:
         return self._scan_for(offset, self.offset_index.lookup(offset)[1])
 
     def _scan_for(self, offset: Offset, position: int) -> tuple[int, int] | None:
-        fd, end, header_size = self.open_file().fd, self.size, _LOCATED.size
+        file, end, header_size = self.open_file(), self.size, _LOCATED.size
         if not 0 <= position <= end:
             raise CorruptIndex(f"{self.offset_index.path} points to byte {position} of {end}")
         unpack = _LOCATED.unpack_from
         block, at, wanted = b"", 0, _LOCATE_BLOCK
         while end - position >= header_size:
             if at + header_size > len(block):
-                block, at = self._disk.pread(fd, min(wanted, end - position), position), 0
+                block, at = self._disk.pread(file.fd, min(wanted, end - position), position), 0
                 if len(block) < header_size:
                     raise CorruptMessage(f"{self.path('.log')} ends at byte {position + len(block)}, {end} were there")
             base_offset, batch_length, last_offset_delta = unpack(block, at)
@@ -390,7 +406,10 @@ class LogSegment:
     def headers(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
         if not 0 <= position <= self.size:
             raise CorruptIndex(f"{self.offset_index.path} points to byte {position} of {self.size}")
-        return scan_headers(self._disk, self.open_file().fd, position, self.size)
+        return self._headers(self.open_file(), position)
+
+    def _headers(self, file: OpenFile, position: int) -> Iterator[tuple[int, BatchHeader]]:
+        yield from scan_headers(self._disk, file.fd, position, self.size)
 
     def read(self, position: int, size: int) -> bytes:
         return self.slice(position, size).read()
@@ -408,7 +427,7 @@ class LogSegment:
         position = found[0] if found else self.size
         dropped = self.size - position
         self.size = position
-        self._disk.ftruncate(self.open_file().fd, position)
+        self._cut(position)
         self._ring_last_offsets.clear()
         self._ring_positions.clear()
         entries = len(self.offset_index)
