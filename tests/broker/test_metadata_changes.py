@@ -1,6 +1,7 @@
 """Changes of the metadata that come together, and the order in which a broker applies them."""
 
 from typing import Any
+from uuid import UUID
 
 from barnabas.broker.server import Broker
 from barnabas.metadata.delta import MetadataDelta
@@ -28,3 +29,19 @@ def test_a_smaller_isr_commits_nothing_by_the_settings_of_before(broker: Broker)
     assert partition.log.high_watermark == 0
     change(broker, {"min.insync.replicas": "1"})
     assert partition.log.high_watermark == 2
+
+
+def test_a_change_from_another_image_than_the_present_one_leaves_no_topic_behind(broker: Broker) -> None:
+    """The controller of this broker has not seen a topic that others have created, told this broker, and deleted."""
+    create(broker, "a")
+    told, seen = broker.image, broker.image.topics["a"]
+    produce(broker, "a", 0)
+    before = MetadataDelta(told)
+    before.remove_topic("a")
+    unseen = before.apply(told.version - 1).image
+    broker.metadata_changed(MetadataDelta(unseen).apply(told.version + 1))
+    assert (broker.replica_manager.get("a", 0), dict(broker.log_manager.logs)) == (None, {})
+    again = MetadataDelta(unseen)
+    again.put_topic(seen._replace(topic_id=UUID(int=7)))
+    broker.metadata_changed(again.apply(told.version + 2))
+    assert broker.replica_manager.leader_of("a", 0).log.log_end_offset == 0

@@ -1,6 +1,6 @@
 """MetadataDelta: a changed image beside the one that it came from."""
 
-from barnabas.metadata.delta import MetadataDelta
+from barnabas.metadata.delta import MetadataChange, MetadataDelta, change_between
 from barnabas.metadata.image import EMPTY_IMAGE
 from metadata.images import PARTITION, image, topic
 
@@ -67,3 +67,20 @@ def test_brokers() -> None:
     assert change.image.controller_id == 2
     assert EMPTY_IMAGE.controller_id == -1
     assert repr(change.image) == "MetadataImage(version=2, controller=2, brokers=1, topics=0)"
+
+
+def test_the_change_between_two_images_is_that_of_the_delta() -> None:
+    before = image(topic("a", 1), topic("b", 2), topic("c", 3))
+    delta = MetadataDelta(before)
+    delta.remove_topic("a")
+    delta.put_partitions("b", [(0, PARTITION._replace(leader=2))])
+    delta.put_topic(topic("d", 4))
+    delta.set_topic_config("c", {"segment.bytes": "1"})
+    delta.set_broker_config("", {"x": "1"})
+    delta.remove_broker(1)
+    delta.put_broker(before.brokers[2]._replace(fenced=False))  # type: ignore[index]
+    change = delta.apply(7)
+    assert change_between(before, change.image) == change
+    assert change.since == before.version
+    assert change_between(change.image, before) == change._replace(image=before, since=7)
+    assert change_between(before, before) == MetadataChange(before, since=before.version)

@@ -57,7 +57,7 @@ from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.endpoints import Endpoint
 from barnabas.config.log_config import LogConfig
-from barnabas.controller.controller import Controller, MetadataChange
+from barnabas.controller.controller import Controller
 from barnabas.coordinator.group.group_coordinator import GroupCoordinator
 from barnabas.coordinator.transaction.producer_id_manager import ProducerIdManager
 from barnabas.coordinator.transaction.transaction_coordinator import TransactionCoordinator
@@ -66,6 +66,7 @@ from barnabas.log.directories.data_directory import Belongs
 from barnabas.log.directories.disk import Disk
 from barnabas.log.directories.space_reserve import SpaceReserve
 from barnabas.log.log_manager import LogManager
+from barnabas.metadata.delta import MetadataChange, change_between
 from barnabas.metadata.image import MetadataImage, PartitionImage, TopicImage
 from barnabas.network.acceptor import Acceptor, open_listener
 from barnabas.network.connection import RequestConnection
@@ -567,6 +568,8 @@ class Broker:
         if own is None or own.epoch > self._controller.broker_epoch:
             self._end_replaced()
             return  # what is said of this node id there does not hold for this process
+        if change.since != self._image.version:  # the two ways take turns, and each knows its own images only
+            change = change_between(self._image, change.image)
         self._image = change.image
         if change.brokers_configured:
             self._take_dynamic_settings(change.image)

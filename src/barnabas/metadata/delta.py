@@ -6,12 +6,15 @@ about 1 ms. A changed partition copies the tuple of its own topic.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from barnabas.types import BrokerId
 
-__all__ = ["MetadataChange", "MetadataDelta"]
+__all__ = ["MetadataChange", "MetadataDelta", "change_between"]
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class MetadataChange(NamedTuple):
@@ -23,6 +26,24 @@ class MetadataChange(NamedTuple):
     topics_configured: frozenset[str] = frozenset()
     brokers_configured: frozenset[str] = frozenset()
     brokers: frozenset[BrokerId] = frozenset()
+    since: int = 0
+    """The version of the image before."""
+
+
+def change_between(before: MetadataImage, after: MetadataImage) -> MetadataChange:
+    """Compares two images."""
+    return MetadataChange(
+        after,
+        _differing(before.topics, after.topics),
+        _differing(before.topic_configs, after.topic_configs),
+        _differing(before.broker_configs, after.broker_configs),
+        _differing(before.brokers, after.brokers),
+        before.version,
+    )
+
+
+def _differing(before: Mapping[K, V], after: Mapping[K, V]) -> frozenset[K]:
+    return frozenset(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
 
 
 class MetadataDelta:
@@ -112,6 +133,7 @@ class MetadataDelta:
             frozenset(self.changed_topic_configs),
             frozenset(self.changed_broker_configs),
             frozenset(self.changed_brokers),
+            self._image.version,
         )
 
     def _next(self, version: int) -> MetadataImage:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from barnabas.config.endpoints import Endpoint
 from barnabas.log.directories.checkpoints import format_topic_id, parse_topic_id
+from barnabas.metadata.delta import MetadataChange
 from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from barnabas.registry.content import Move
 from barnabas.registry.registry import BrokerRegistration, LeaderChange, RegistryUnavailable
@@ -141,12 +142,16 @@ def parse(path: str, data: bytes, build: Callable[[dict[str, Any]], T]) -> T:
 
 
 class Touched(NamedTuple):
-    """The names that a write has touched, in the order of MetadataChange."""
+    """The names that a write has touched."""
 
     topics: frozenset[str] = frozenset()
     topic_configs: frozenset[str] = frozenset()
     broker_configs: frozenset[str] = frozenset()
     brokers: frozenset[BrokerId] = frozenset()
+
+    @classmethod
+    def by(cls, change: MetadataChange) -> "Touched":
+        return cls(change.topics, change.topics_configured, change.brokers_configured, change.brokers)
 
     @classmethod
     def everything(cls, image: MetadataImage) -> "Touched":

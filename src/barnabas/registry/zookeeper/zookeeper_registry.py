@@ -261,7 +261,7 @@ class ZooKeeperRegistry(Registry):
     def _took_place(self, planned: _Plan) -> None:
         self._image, self._state = planned.change.image, planned.state
         self._node_version += 1
-        self._history.append((planned.state.version, Touched(*planned.change[1:])))
+        self._history.append((planned.state.version, Touched.by(planned.change)))
 
     def _planned(
         self,
@@ -279,7 +279,7 @@ class ZooKeeperRegistry(Registry):
         for broker in brokers:
             delta.put_broker(broker)
         change = delta.apply(self._image.version + 1)
-        return _Plan(change, state.following(Touched(*change[1:])), [*self._registrations(change), *operations])
+        return _Plan(change, state.following(Touched.by(change)), [*self._registrations(change), *operations])
 
     def _registrations(self, change: MetadataChange) -> Iterator[Operation]:
         """Yields the operations of the registrations that a write changes."""
@@ -512,7 +512,7 @@ class ZooKeeperRegistry(Registry):
             change = apply_changes(self._image, changes)
             if change is None:
                 return None
-            touched = Touched(*change[1:])
+            touched = Touched.by(change)
             paths = uncertain_paths(self._image, change.image, touched)
             kept, *found = self._session.read([znodes.CONTROLLER_EPOCH, *paths])
             if kept is None or znodes.parse_epoch(kept.data) != controller_epoch:
