@@ -1,5 +1,7 @@
+import os
 import uuid
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -76,3 +78,24 @@ def test_replacing_leaves_no_temporary_file(tmp_path: Path) -> None:
     checkpoints.replace_file(str(tmp_path / "x"), b"new", sync=False)
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
     assert (tmp_path / "x").read_bytes() == b"new"
+
+
+def test_syncs_that_fail_together_leave_the_durability(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it the next start believes that acknowledged records may be lost."""
+    directory = str(tmp_path)
+    checkpoints.write_running(directory, {"bootId": "boot-1", "directory": "1:2", "durability": "fsync"})
+    other = Thread(target=checkpoints.distrust_page_cache, args=(directory,))
+    replace, replaced = os.replace, []
+
+    def replace_and_meet(old: str, new: str) -> None:
+        replaced.append(new)
+        if len(replaced) == 1:
+            other.start()
+            other.join(0.05)  # it would be over by then if it did not wait
+        replace(old, new)
+
+    monkeypatch.setattr(os, "replace", replace_and_meet)
+    checkpoints.distrust_page_cache(directory)
+    other.join()
+    assert checkpoints.read_running(directory) == {"durability": "fsync"}
+    assert len(replaced) == 1

@@ -9,6 +9,7 @@ import base64
 import contextlib
 import json
 import os
+import threading
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -62,6 +63,8 @@ RUNNING: Final = "barnabas-running"
 trusted, and under which durability."""
 
 _VERSION: Final = 0
+_DISTRUST: Final = threading.Lock()
+"""Held by the thread that distrusts the page cache of a directory."""
 
 
 class CorruptCheckpoint(Exception):
@@ -84,7 +87,8 @@ def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
             os.fsync(fd)
         os.replace(temporary, path)
     except OSError:
-        os.unlink(temporary)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
         raise
     finally:
         os.close(fd)
@@ -224,11 +228,16 @@ def write_running(data_dir: str, running: Mapping[str, str], *, sync: bool = Tru
 def distrust_page_cache(data_dir: str) -> None:
     """Makes the next start verify the device instead of the page cache, which may hold pages that were not written.
 
-    The durability stays in the file, which is not synced: on the device is what another boot distrusts as well.
+    The durability stays in the file, which is not synced: on the device is what another boot distrusts as well. Safe
+    in any thread: when a disk fails, many syncs fail together.
     """
-    durability = {name: value for name, value in read_running(data_dir).items() if name == "durability"}
-    try:
-        write_running(data_dir, durability, sync=False)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(f"{data_dir}/{RUNNING}")
+    with _DISTRUST:
+        running = read_running(data_dir)
+        durability = {name: value for name, value in running.items() if name == "durability"}
+        if running and running == durability:
+            return
+        try:
+            write_running(data_dir, durability, sync=False)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(f"{data_dir}/{RUNNING}")
