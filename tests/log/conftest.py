@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.config.log_config import LogConfig
-from barnabas.log.directories.disk import Disk
+from barnabas.log.directories.disk import Disk, fsync_directory
 from barnabas.log.log_loader import LogEnvironment, LogState, Verification, create_log, load_log
 from barnabas.log.log_manager import LogManager
 from barnabas.log.log_offsets import AppendInfo
@@ -101,6 +101,7 @@ class Rig:
         """The log as the next process finds it: `NONE` after closing it, otherwise as a crash left it."""
         if verification is Verification.NONE:
             log.close()
+            fsync_directory(str(self.root))  # as the manager of the logs does
         else:
             log.release()
         return self.load(log, verification, **state)

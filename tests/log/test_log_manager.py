@@ -14,6 +14,8 @@ from barnabas.errors import KafkaStorageError, UsageError
 from barnabas.log.directories.checkpoints import HIGH_WATERMARK_CHECKPOINT
 from barnabas.log.log_manager import LogManager
 from barnabas.types import TopicPartition
+from faulty_filesystem import FaultyFileSystem
+from log.log_files import synced_paths
 from log.manager_rig import A0, A1, B0, CONFIG, die, start
 
 
@@ -202,6 +204,36 @@ class TestFromTimeToTime:
         assert not (rig.root / "data" / ".kafka_cleanshutdown").exists()
         manager = start(rig.manager())
         assert [log.log_end_offset for log in manager.logs.values()] == [1, 1]
+
+    @pytest.mark.parametrize("count", [0, 1])
+    def test_an_end_after_a_kill_syncs_the_names_of_all_logs_at_once(
+        self, rig, monkeypatch: pytest.MonkeyPatch, count: int
+    ) -> None:
+        manager = start(rig.manager())
+        for index in range(20):
+            log = manager.create(TopicPartition("idle", index), None, CONFIG)
+            for _ in range(count):
+                rig.append(log)
+        manager.shutdown()
+        die(start(rig.manager()))
+        manager = start(rig.manager())
+        synced = synced_paths(monkeypatch)
+        manager.shutdown()
+        assert synced.count(manager.directories[0].path) == 2, "the names of the logs, and that of the marker"
+
+    def test_new_logs_survive_a_power_loss_after_the_end(self, rig) -> None:
+        files = FaultyFileSystem(str(rig.root))
+        with files.watch():
+            manager = start(rig.manager())
+            files.sync_names(str(rig.root))
+            for tp in (A0, B0):
+                rig.append(manager.create(tp, None, CONFIG))
+            manager.shutdown()
+            files.lose_power(names_last=False)
+            manager = start(rig.manager(boot_id="boot-2"))
+            assert {tp: log.log_end_offset for tp, log in manager.logs.items()} == {A0: 1, B0: 1}
+            manager.shutdown()
+        files.close()
 
     def test_an_end_without_syncing_keeps_the_old_recovery_points(self, rig) -> None:
         manager = start(rig.manager())

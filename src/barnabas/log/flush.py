@@ -167,7 +167,7 @@ def prepare_flush(log: FlushableLog, up_to: Offset, *, closing: bool = False) ->
     """Returns the task that syncs the records between the flush point and `up_to`; None if there is nothing to do.
 
     A recovery that starts within the active segment builds its offset and time index anew: only a log that is `closing`
-    needs them on the device. Raises KafkaStorageError.
+    needs them on the device. The name of its directory is left to the caller then. Raises KafkaStorageError.
     """
     log.check_online()
     flush_point = log.flush_point
@@ -206,8 +206,10 @@ def prepare_flush(log: FlushableLog, up_to: Offset, *, closing: bool = False) ->
         indexes.append(transactions.path)
     if not are_epochs_synced:
         indexes.append(epochs.path)
-    # the name of a new log's directory must be durable, too
-    are_names_synced = are_names_synced and are_epochs_synced and not closing
-    directories = [] if are_names_synced else [log.directory, os.path.dirname(log.directory)]
+    directories: list[str] = []
+    if closing or not (are_names_synced and are_epochs_synced):
+        directories.append(log.directory)
+        if not closing:
+            directories.append(os.path.dirname(log.directory))
     log.last_flush_ms = log.clock.wall_ms()
     return FlushTask(log, segments[::-1], indexes, transactions, directories, up_to)

@@ -32,7 +32,7 @@ from barnabas.log.directories.data_directory import (
     read_boot_id,
 )
 from barnabas.log.directories.deletion_queue import DeletionQueue
-from barnabas.log.directories.disk import Disk, ResourcePool, default_pool_limit
+from barnabas.log.directories.disk import Disk, ResourcePool, default_pool_limit, fsync_directory
 from barnabas.log.flush import FlushTask
 from barnabas.log.future_logs import FutureLog, FutureLogs
 from barnabas.log.log_loader import LogEnvironment, ProgressCallback, Verification, create_log, load_log
@@ -265,6 +265,9 @@ class LogManager:
                 failure = KafkaStorageError(f"{log.topic_partition}: {error!r}")
         try:
             if failure is None:
+                if flush:
+                    for directory in self.directories:
+                        fsync_directory(directory.path)  # the names of the logs
                 self._write_checkpoints()
                 for directory in self.directories:
                     directory.mark_clean(broker_epoch)

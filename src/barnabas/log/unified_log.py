@@ -822,6 +822,7 @@ class UnifiedLog:
     def close(self, *, flush: bool = True) -> None:
         """Completes and closes the files. Slices that are being sent stay readable.
 
+        With `flush` all is on the device afterwards but the name of the directory: one sync can do for many logs.
         Raises KafkaStorageError if that fails or if the log is offline: the next start has to verify the files.
         """
         try:
