@@ -1,6 +1,8 @@
 """The checkpoints of a data directory after logs were deleted or truncated: what they say of records that are gone is
 never taken for what is written next."""
 
+import errno
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 
@@ -8,6 +10,7 @@ import pytest
 
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.config.log_config import LogConfig
+from barnabas.log.directories import checkpoints, data_directory
 from barnabas.log.directories.checkpoints import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -17,7 +20,10 @@ from barnabas.log.directories.checkpoints import (
 )
 from barnabas.log.log_manager import LogManager
 from barnabas.log.unified_log import UnifiedLog
-from log.manager_rig import A0, CONFIG, die, start
+from barnabas.types import TopicPartition
+from faulty_filesystem import FaultyFileSystem
+from log.log_files import refuse, synced_paths
+from log.manager_rig import A0, A1, B0, CONFIG, die, start
 
 CHECKPOINTS = (RECOVERY_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, CLEANER_CHECKPOINT)
 
@@ -120,16 +126,141 @@ def test_a_move_begins_without_what_the_new_directory_knew(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
-def test_a_checkpoint_that_is_being_written_does_not_bring_old_offsets_back(rig, name: str) -> None:
+@pytest.mark.parametrize("step", ["offsets", "before", "write"])
+def test_a_checkpoint_that_is_being_written_does_not_bring_old_offsets_back(
+    rig, monkeypatch: pytest.MonkeyPatch, name: str, step: str
+) -> None:
     manager = start(rig.manager())
     directory = manager.directories[0]
     deleter = Thread(target=directory.lower_checkpoints, args=(A0, 0))
+    real = checkpoints.write_offset_checkpoint
+
+    def meanwhile(at: str) -> None:
+        if at == step:
+            deleter.start()
+            deleter.join(0.05)  # it would be over by then if it did not wait
 
     def offsets() -> dict:
-        deleter.start()
-        deleter.join(0.05)  # it would be over by then if it did not wait
+        meanwhile("offsets")
         return {A0: 500}
 
-    directory.write_checkpoint(name, offsets, sync=False)
+    def write(*args: object, **options: object) -> None:
+        if deleter.ident is None:
+            meanwhile("write")
+        real(*args, **options)
+
+    monkeypatch.setattr(data_directory, "write_offset_checkpoint", write)
+    directory.write_checkpoint(name, offsets, sync=False, before=lambda: meanwhile("before"))
     deleter.join()
     assert read_offset_checkpoint(f"{directory.path}/{name}") == {A0: 0}
+
+
+class TestWaits:
+    """The event loop waits for the disk only where an offset is above, and for one sync of all."""
+
+    def written(self, rig, manager: LogManager, *partitions: TopicPartition) -> None:
+        """Logs with records, and with offsets in all checkpoints."""
+        for topic_partition in partitions:
+            log = manager.create(topic_partition, None, CONFIG)
+            rig.append(log, 10)
+            log.delete_records(5)
+            log.flush()
+            log.cleaned_offset = 10
+        write_checkpoints(manager)
+        manager.checkpoint_cleaned_offsets()
+
+    def test_a_topic_with_many_partitions_is_made_anew_with_one_sync(
+        self, rig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        manager = start(rig.manager())
+        partitions = [TopicPartition("many", index) for index in range(20)]
+        self.written(rig, manager, B0, *partitions)
+        for topic_partition in partitions:
+            manager.delete(topic_partition)
+        synced = synced_paths(monkeypatch)
+        for topic_partition in partitions:
+            manager.create(topic_partition, None, CONFIG)
+        assert len(synced) == 2 * len(CHECKPOINTS), "each file and its name"
+        for name in CHECKPOINTS:
+            found = read_offset_checkpoint(f"{manager.directories[0].path}/{name}")
+            assert found.pop(B0) > 0, name
+            assert set(found.values()) <= {0}, name
+
+    def test_the_log_of_before_a_move_keeps_its_offsets(self, tmp_path: Path, rig) -> None:
+        manager = start(LogManager([tmp_path / "one", tmp_path / "two"], SYSTEM_CLOCK))
+        one, two = manager.directories
+        manager.prefer(A0.topic, A0.partition, one)
+        manager.prefer(A1.topic, A1.partition, one)
+        self.written(rig, manager, A0, A1)
+        future = manager.futures.create(A0, two, None)
+        copy = manager.open_future(future, CONFIG)
+        copy.truncate_fully_and_start_at(manager.logs[A0].log_end_offset)
+        manager.move_into_place(future)
+        manager.delete(A1)
+        manager.prefer(A1.topic, A1.partition, one)
+        manager.create(A1, None, CONFIG)
+        assert read_offset_checkpoint(f"{one.path}/{LOG_START_CHECKPOINT}") == {A0: 5, A1: 0}
+        manager.drop_replaced(A0)
+        manager.shutdown()
+
+    @pytest.mark.parametrize("step", ["before", "write"])
+    @pytest.mark.parametrize("work", ["create", "truncate_to", "truncate_fully_and_start_at"])
+    def test_nobody_waits_for_a_checkpoint_without_higher_offsets(
+        self, rig, monkeypatch: pytest.MonkeyPatch, step: str, work: str
+    ) -> None:
+        manager = start(rig.manager())
+        log = manager.create(A0, None, CONFIG)
+        rig.append(log)
+        manager.checkpoint_cleaned_offsets()
+        log.cleaned_offset = 1
+        log.append_as_leader(rig.batch(), 0)
+        works: dict[str, Callable[[], object]] = {
+            "create": lambda: manager.create(B0, None, CONFIG),
+            "truncate_to": lambda: log.truncate_to(1),
+            "truncate_fully_and_start_at": lambda: log.truncate_fully_and_start_at(7),
+        }
+        worker = Thread(target=works[work], daemon=True)
+        waited = []
+        real = checkpoints.write_offset_checkpoint
+
+        def meanwhile(at: str) -> None:
+            if at == step:
+                worker.start()
+                worker.join(10)
+                waited.append(worker.is_alive())
+
+        def write(*args: object, **options: object) -> None:
+            meanwhile("write")
+            real(*args, **options)
+
+        monkeypatch.setattr(data_directory, "write_offset_checkpoint", write)
+        manager.checkpoint_cleaned_offsets(before=lambda: meanwhile("before"))
+        assert waited == [False]
+
+
+def test_a_write_that_failed_may_be_on_the_disk(rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = start(rig.manager()).directories[0]
+    with monkeypatch.context() as failing:
+        failing.setattr(checkpoints, "fsync_directory", refuse(errno.EIO))
+        for offsets in ({A0: 500}, {A0: 300}):
+            with pytest.raises(OSError, match="Input/output error"):
+                directory.write_checkpoint(LOG_START_CHECKPOINT, offsets.copy, sync=True)
+    path = f"{directory.path}/{LOG_START_CHECKPOINT}"
+    directory.lower_checkpoints(A0, 400)
+    assert read_offset_checkpoint(path) == {A0: 400}
+    directory.write_checkpoint(LOG_START_CHECKPOINT, lambda: {A0: 600}, sync=True)
+    assert read_offset_checkpoint(path) == {A0: 600}
+
+
+@pytest.mark.parametrize("later", [{B0: 7}, {A0: 200, B0: 7}])
+def test_offsets_that_were_lowered_without_a_sync_do_not_come_back_after_a_power_loss(rig, later: dict) -> None:
+    files = FaultyFileSystem(str(rig.root))
+    with files.watch():
+        directory = start(rig.manager()).directories[0]
+        directory.write_checkpoint(HIGH_WATERMARK_CHECKPOINT, lambda: {A0: 500, B0: 7}, sync=True)
+        files.sync_names(str(rig.root))
+        directory.write_checkpoint(HIGH_WATERMARK_CHECKPOINT, lambda: later, sync=False)
+        directory.lower_checkpoints(A0, 200)  # there is nothing to lower
+        files.lose_power(names_last=False)
+    files.close()
+    assert read_offset_checkpoint(f"{directory.path}/{HIGH_WATERMARK_CHECKPOINT}") == later

@@ -299,13 +299,18 @@ class LogManager:
         directory = self._preferred.get(topic_partition) or self._emptiest()
         path = f"{directory.path}/{topic_partition}"
         try:
-            directory.lower_checkpoints(topic_partition, FIRST_OFFSET)
+            # entries of other deleted logs go with it, so that a topic with many partitions waits for one sync
+            directory.lower_checkpoints(topic_partition, FIRST_OFFSET, keep=partial(self._has_log_in, directory))
             log = create_log(path, topic_partition, config, self._environment, topic_id)
         except OSError as error:
             raise KafkaStorageError(f"{path} cannot be made: {error.strerror}") from error
         self._place(log, directory)
         self._preferred.pop(topic_partition, None)
         return log
+
+    def _has_log_in(self, directory: DataDirectory, topic_partition: TopicPartition) -> bool:
+        replaced = self._replaced.get(topic_partition)
+        return self._home.get(topic_partition) is directory or (replaced is not None and replaced.home is directory)
 
     def _set_topic_id(self, log: UnifiedLog, topic_id: uuid.UUID) -> None:
         try:
@@ -519,14 +524,12 @@ class LogManager:
             replaced = list(self._replaced.values())
             logs = [LogInDirectory(log, home) for tp, log in list(self._logs.items()) if (home := self._home.get(tp))]
             found = ((log.topic_partition, value(log)) for log, home in (*replaced, *logs) if home is directory)
-            offsets = {tp: offset for tp, offset in found if offset is not None}
-            before()
-            return offsets
+            return {tp: offset for tp, offset in found if offset is not None}
 
         failure: OSError | None = None
         for directory in self.directories:
             try:
-                directory.write_checkpoint(name, partial(offsets, directory), sync=sync)
+                directory.write_checkpoint(name, partial(offsets, directory), sync=sync, before=before)
             except OSError as error:  # the other directories are on other disks
                 failure = error
         if failure is not None:

@@ -77,6 +77,7 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 _LOCKED: set[str] = set()
 """The real paths of the directories that this process has locked."""
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+_CHECKPOINTS: Final = (RECOVERY_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, CLEANER_CHECKPOINT)
 
 
 def read_boot_id() -> str:
@@ -148,7 +149,12 @@ class DataDirectory:
         self._lock_fd = -1
         self._written: dict[str, Mapping[TopicPartition, Offset]] = {}
         """The content of the checkpoints that there are."""
+        self._unsure: dict[str, Mapping[TopicPartition, Offset]] = {}
+        """The offsets in checkpoints that are being written, or whose write has failed: the files may have them."""
         self._checkpoint_lock = threading.Lock()
+        """Held by the thread that writes a checkpoint, through its syncs."""
+        self._offsets_lock = threading.Lock()
+        """Held while offsets are collected, and while `_written` and `_unsure` change: the event loop may wait."""
 
     def claim(self) -> None:
         """Locks the directory and reads its `directory.id`, if a broker has used it. Makes nothing otherwise: an empty
@@ -350,22 +356,62 @@ class DataDirectory:
         return bool(self._written)
 
     def write_checkpoint(
-        self, name: str, offsets: Callable[[], Mapping[TopicPartition, Offset]], *, sync: bool
+        self,
+        name: str,
+        offsets: Callable[[], Mapping[TopicPartition, Offset]],
+        *,
+        sync: bool,
+        before: Callable[[], None] = lambda: None,
     ) -> None:
-        """Replaces an offset checkpoint if its content has changed. Safe in any thread. Raises OSError."""
+        """Replaces an offset checkpoint if its content has changed. `before` is called when its offsets are known.
+        Safe in any thread. Raises OSError."""
         with self._checkpoint_lock:
-            self._write(name, offsets(), sync=sync)
+            with self._offsets_lock:
+                wanted = offsets()
+                failed = self._unsure.get(name)
+                is_current = failed is None and self._written.get(name) == wanted
+                if not is_current:
+                    self._unsure[name] = wanted if failed is None else _highest(failed, wanted)
+            before()
+            if not is_current:
+                self._write(name, wanted, sync=sync)
 
-    def lower_checkpoints(self, topic_partition: TopicPartition, end: Offset) -> None:
+    def lower_checkpoints(
+        self,
+        topic_partition: TopicPartition,
+        end: Offset,
+        *,
+        keep: Callable[[TopicPartition], bool] = lambda _: True,
+    ) -> None:
         """Lowers the offsets of a partition in the checkpoints to the end of its log. They are of other records there,
-        and would be taken for those that are written next. Blocks for a sync if one is above. Raises OSError."""
+        and would be taken for those that are written next.
+
+        The log must have no higher ones either: a thread may collect them at any time. If an offset is above, this
+        blocks for a sync, and the entries of partitions for which `keep` returns False go as well. Raises OSError.
+        """
+        with self._offsets_lock:
+            if not any(self._may_be_above(name, topic_partition, end) for name in _CHECKPOINTS):
+                return
         with self._checkpoint_lock:
-            for name in (RECOVERY_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, CLEANER_CHECKPOINT):
-                written = self._written.get(name, {})
-                if written.get(topic_partition, end) > end:
-                    self._write(name, {**written, topic_partition: end}, sync=True)
+            for name in _CHECKPOINTS:
+                if self._may_be_above(name, topic_partition, end):
+                    kept = {tp: offset for tp, offset in self._written.get(name, {}).items() if keep(tp)}
+                    self._write(name, {**kept, topic_partition: end}, sync=True)
+
+    def _may_be_above(self, name: str, topic_partition: TopicPartition, end: Offset) -> bool:
+        return any(known.get(name, {}).get(topic_partition, end) > end for known in (self._written, self._unsure))
 
     def _write(self, name: str, offsets: Mapping[TopicPartition, Offset], *, sync: bool) -> None:
-        if self._written.get(name) != offsets:
-            write_offset_checkpoint(f"{self.path}/{name}", offsets, sync=sync)
+        before = (self._written.get(name, {}), self._unsure.get(name, {}))
+        # a power loss must not bring back what goes down, or goes
+        is_lower = any(offsets.get(tp, -1) < offset for known in before for tp, offset in known.items())
+        write_offset_checkpoint(f"{self.path}/{name}", offsets, sync=sync or is_lower)
+        with self._offsets_lock:
             self._written[name] = offsets
+            self._unsure.pop(name, None)
+
+
+def _highest(
+    first: Mapping[TopicPartition, Offset], second: Mapping[TopicPartition, Offset]
+) -> dict[TopicPartition, Offset]:
+    return {**first, **{tp: max(offset, first.get(tp, offset)) for tp, offset in second.items()}}
