@@ -2,6 +2,7 @@
 never taken for what is written next."""
 
 import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
@@ -10,6 +11,7 @@ import pytest
 
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.config.log_config import LogConfig
+from barnabas.errors import KafkaStorageError
 from barnabas.log.directories import checkpoints, data_directory
 from barnabas.log.directories.checkpoints import (
     CLEANER_CHECKPOINT,
@@ -236,6 +238,51 @@ class TestWaits:
         monkeypatch.setattr(data_directory, "write_offset_checkpoint", write)
         manager.checkpoint_cleaned_offsets(before=lambda: meanwhile("before"))
         assert waited == [False]
+
+
+def test_a_truncation_below_the_high_watermark_lowers_what_is_written_meanwhile(rig) -> None:
+    manager = start(rig.manager())
+    log = manager.create(A0, None, CONFIG)
+    for _ in range(10):
+        rig.append(log)
+    log.flush()
+    log.cleaned_offset = 10
+    lower, lowered = log.lower_checkpoints, []
+
+    def lower_and_write(end: int) -> None:
+        lower(end)
+        lowered.append(end)
+        if len(lowered) == 1:  # a thread comes before the records go
+            write_checkpoints(manager)
+            manager.checkpoint_cleaned_offsets()
+
+    log.lower_checkpoints = lower_and_write
+    log.truncate_to(4)
+    for name in (RECOVERY_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, CLEANER_CHECKPOINT):
+        assert read_offset_checkpoint(f"{manager.directories[0].path}/{name}") == {A0: 4}, name
+
+
+@pytest.mark.parametrize("work", ["truncate_to", "truncate_fully_and_start_at"])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE])
+def test_a_truncation_that_a_full_disk_refuses_is_made_when_there_is_room(
+    rig, monkeypatch: pytest.MonkeyPatch, work: str, code: int
+) -> None:
+    manager = start(rig.manager())
+    log = manager.create(A0, None, CONFIG)
+    for _ in range(10):
+        rig.append(log)
+    log.flush()
+    write_checkpoints(manager)
+    with monkeypatch.context() as full:
+        full.setattr(data_directory, "write_offset_checkpoint", refuse(code))
+        for _ in range(2):
+            with pytest.raises(KafkaStorageError, match=os.strerror(code)):
+                getattr(log, work)(5)
+        assert (log.log_end_offset, log.offline_reason) == (10, None)
+    getattr(log, work)(5)
+    assert rig.append(log).first_offset == 5
+    die(manager)
+    assert start(rig.manager()).get(A0).log_end_offset == 6
 
 
 def test_a_write_that_failed_may_be_on_the_disk(rig, monkeypatch: pytest.MonkeyPatch) -> None:

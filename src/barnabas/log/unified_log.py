@@ -635,9 +635,19 @@ class UnifiedLog:
             return True
         self.check_online()
         self.truncations += 1
+        self._lower_recovery_point(max(offset, self.offsets.log_start_offset))
         with self._offline_on_error(f"truncating to {offset}"):
             self._truncate(offset)
         return True
+
+    def _lower_recovery_point(self, end: Offset) -> None:
+        """Lowers what says of records from `end` on that they are synced or cleaned, also in the checkpoints. First:
+        a full disk may refuse that, and nothing has changed then. Raises KafkaStorageError."""
+        self.recovery_point = min(self.recovery_point, end)
+        if self.cleaned_offset is not None:
+            self.cleaned_offset = min(self.cleaned_offset, end)
+        with self._storage_errors():
+            self._lower_checkpoints(end)
 
     def _truncate(self, offset: Offset) -> None:
         dropped = self._segments.remove_above(offset)
@@ -656,11 +666,8 @@ class UnifiedLog:
         if end < self.offsets.log_start_offset:
             end = self.offsets.log_start_offset
         self.offsets.truncate(end)
-        self.recovery_point = min(self.recovery_point, end)
         self.indexes_synced_to = min(self.indexes_synced_to, active.base_offset)
-        if self.cleaned_offset is not None:
-            self.cleaned_offset = min(self.cleaned_offset, end)
-        self._lower_checkpoints(end)
+        self._lower_recovery_point(end)  # the batch at `offset` may begin lower, and the high watermark was higher
         self.leader_epochs.truncate_from_end(end)
         self.rebuild_producers()
 
@@ -673,9 +680,10 @@ class UnifiedLog:
         """Removes all records. The next one gets `offset`. Raises KafkaStorageError."""
         self.check_online()
         self.truncations += 1
+        with self._storage_errors():
+            self._lower_checkpoints(offset)  # first: an empty log would start where the checkpoint says
         work = f"emptying the log up to {offset}"
         with self._offline_on_error(work):
-            self._lower_checkpoints(offset)  # first: an empty log would start where the checkpoint says
             self._drop_segments(self._segments)
             self.producers.remove_all_snapshots()
             segment = self._create_segment(offset)
