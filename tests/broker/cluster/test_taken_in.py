@@ -1,10 +1,12 @@
 """A broker serves clients from when the controller has taken it in."""
 
+import logging
 import socket
 import struct
 
 import pytest
 
+from barnabas.broker.cluster import member
 from barnabas.protocol.apis import ApiKey
 from barnabas.testing import Cluster
 
@@ -49,6 +51,26 @@ def test_clients_wait_for_a_broker_that_has_not_been_taken_in() -> None:
             connection.settimeout(WAIT_S)
             cluster.heal()
             assert sorted(brokers_told(connection)) == [1, 2]
+
+
+def test_a_broker_that_waits_to_be_taken_in_says_what_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def waiting() -> list[str]:
+        return [line for line in caplog.messages if line.startswith("clients are not accepted yet: ")]
+
+    caplog.set_level(logging.WARNING, "barnabas.broker")
+    with Cluster(2) as cluster:
+        controller = cluster.controller
+        (other,) = {1, 2} - {controller}
+        cluster.kill(other)
+        cluster.cut(controller, other)
+        monkeypatch.setattr(member, "WAITING_S", 0.2)
+        cluster.start(other)
+        cluster.wait_for(waiting, what="the line")
+        cluster.heal()
+    (line,) = waiting()
+    assert f" waits for the controller, broker {controller}: " in line
 
 
 def test_a_broker_that_was_never_taken_in_stops_and_leaves_its_port() -> None:

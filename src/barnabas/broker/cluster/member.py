@@ -60,6 +60,8 @@ SHOWN_S: Final = 2.0
 TICK_MS: Final = 250
 """The interval at which the event loop is seen to run."""
 DIRECTORY_CHECK_MS: Final = 2_000
+WAITING_S: Final = 5.0
+"""The time after which a broker that the controller has not taken in says what it waits for."""
 LEAVE_MAX_S: Final = 5.0
 """A controlled shutdown that takes longer is given up: the others notice that the process has ended."""
 
@@ -113,6 +115,8 @@ class ClusterMember:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._failures = 0
         """The number of heartbeats since the last one that the controller answered."""
+        self._last_answer: BrokerHeartbeatResponse | BarnabasError | None = None
+        """The outcome of the last heartbeat."""
         self._in_heartbeat = False
         self._pauses = PauseDetector(broker.loop.time, broker.config.broker_session_timeout_ms / 2000)
         self._is_leaving = False
@@ -167,11 +171,30 @@ class ClusterMember:
         every(config.replica_lag_time_max_ms // 2, "in-sync replicas", self._propose_isr_changes)
         if config.auto_leader_rebalance_enable:
             every(config.leader_imbalance_check_interval_seconds * 1000, "leader balance", self._balance_leaders)
+        self._in(WAITING_S, "waiting", self._tell_what_it_waits_for)
         self._beat()
 
     def joined(self) -> "asyncio.Future[None]":
         """Returns a future that is done when the controller has taken this broker in: it may lead then."""
         return self._joined
+
+    def _tell_what_it_waits_for(self) -> None:
+        """Logs why this broker does not accept clients yet."""
+        if not self._joined.done():
+            self._broker.log.warning("clients are not accepted yet: %s", self._missing_for_clients())
+
+    def _missing_for_clients(self) -> str:
+        controller_id, answer = self._broker.image.controller_id, self._last_answer
+        if controller_id < 0:
+            return "this broker waits for one that is the controller"
+        controller = f"this broker waits for the controller, broker {controller_id}"
+        if not isinstance(answer, BrokerHeartbeatResponse):
+            return f"{controller}: {answer or 'it has not answered'}"
+        if answer.is_fenced and answer.is_caught_up:
+            return f"{controller}, to take it in: the log of that broker says what prevents it"
+        name, is_told = self.endpoint.name, self._broker.config.advertised_inter_broker_endpoint is not None
+        source = f"the {name} entry of advertised.listeners" if is_told else f"its listener {name}"
+        return f"{controller}, to send it metadata, which has to reach it at {self.endpoint.local_address}, {source}"
 
     def once_joined(self, call: Callable[[], None]) -> None:
         """Calls when the controller has taken this broker in, at once if it has."""
@@ -238,6 +261,7 @@ class ClusterMember:
                 return
             is_fenced = True
             self._failures += 1
+            self._last_answer = error
             self._broker.log.debug("heartbeat failed: %s", error)
             self._broker.controller.check()  # becomes the controller if there is none, or learns who is
         finally:
@@ -259,6 +283,7 @@ class ClusterMember:
         sent_at = broker.loop.time()
         timeout_s = max(broker.config.broker_heartbeat_interval_ms / 1000, HEARTBEAT_TIMEOUT_MIN_S)
         response: BrokerHeartbeatResponse = await self._controller.send(request, timeout_s=timeout_s)
+        self._last_answer = response
         if not response.is_fenced:
             self._pauses.confirmed(sent_at)
         return response.is_fenced
