@@ -1,3 +1,4 @@
+import socket
 import ssl
 import subprocess
 from collections.abc import Iterator
@@ -10,8 +11,8 @@ from barnabas.testing import Broker
 from client.conftest import server
 
 
-def checks(bootstrap: str, *, write: bool = False) -> list[Check]:
-    return list(diagnose(bootstrap, timeout_s=5.0, write=write))
+def checks(bootstrap: str, *, write: bool = False, timeout_s: float = 5.0) -> list[Check]:
+    return list(diagnose(bootstrap, timeout_s=timeout_s, write=write))
 
 
 def failures(bootstrap: str) -> list[tuple[str, str]]:
@@ -72,6 +73,17 @@ def test_advertised_addresses_that_lead_nowhere() -> None:
     assert [check.name for check in found] == ["advertised"]
     assert "dns" in found[0].detail
     assert "advertised.listeners" in found[0].hint
+
+
+def test_a_broker_that_accepts_and_does_not_answer_is_not_told_to_advertise_another_address() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # as the listener of a broker that is starting
+        settings = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{silent.getsockname()[1]}"}
+        with Broker(settings=settings) as broker:
+            found = [check for check in checks(f"127.0.0.1:{broker._port}", timeout_s=1.0) if check.status == "failed"]
+    (check,) = found
+    assert (check.name, check.detail) == ("advertised", "version: timed out")
+    assert "advertised" not in check.hint
+    assert "starting" in check.hint
 
 
 def test_an_advertised_address_where_another_cluster_answers(broker: Broker) -> None:

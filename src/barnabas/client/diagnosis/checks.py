@@ -56,6 +56,7 @@ NEEDED: Final = (
     ApiKey.OFFSET_FETCH,
 )
 SLOW_MS: Final = 1000.0
+SILENT: Final = "connected, but no answer: the broker is starting (its log says what it waits for), or it hangs"
 SKEW_MAX_MS: Final = 5_000
 BROKER_RESOURCE: Final = 4
 
@@ -273,7 +274,8 @@ class Diagnosis:
                 problem = _identity_problem(probe, node_id, expected)
             except BrokerUnreachable as error:
                 detail = "; ".join(f"{attempt.stage}: {attempt.error}" for attempt in error.attempts) or str(error)
-                yield Check("advertised", target, FAILED, detail, _hint(host, self._reached[0], remedy), _ms(started))
+                hint = SILENT if _is_silent(error) else _hint(host, self._reached[0], remedy)
+                yield Check("advertised", target, FAILED, detail, hint, _ms(started))
                 return
             except (ClientError, KafkaError) as error:
                 yield Check("advertised", target, FAILED, str(error), remedy, _ms(started))
@@ -385,6 +387,12 @@ def _hint(host: str, first: Probe, remedy: str) -> str:
     if loopback and first.ip not in ("127.0.0.1", "::1"):
         return f"the broker tells clients to connect to their own machine; {remedy}"
     return f"clients connect to what the broker advertises, not to the bootstrap address; {remedy}"
+
+
+def _is_silent(error: BrokerUnreachable) -> bool:
+    """Returns whether a connection was made, and nothing came."""
+    last = error.attempts[-1] if error.attempts else None
+    return last is not None and last.stage == "version" and last.error.startswith(("timed out", "no answer"))
 
 
 def _identity_problem(probe: Probe, node_id: int, expected: MetadataResponse) -> str:
