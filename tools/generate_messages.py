@@ -31,18 +31,21 @@ APIS = [
     "envelope", "broker_heartbeat", "alter_partition", "describe_cluster", "describe_producers",
     "describe_transactions", "list_transactions", "describe_topic_partitions", "list_config_resources",
 ]  # fmt: skip
-EXTENSIONS = {
+EXTENSIONS = [
     # The reasons of a group's rebalances, as JSON: Kafka has no field for them. Only our own clients get it.
-    ("describe_groups", "DescribedGroup"): ("rebalances", "string", range(5, 7), 10_000),
+    ("describe_groups", "DescribedGroup", "rebalances", "string", range(5, 7), 10_000),
     # The progress of a compacted log's cleaning, as JSON, for the same reason and in the same way.
-    ("describe_log_dirs", "DescribeLogDirsPartition"): ("compaction", "string", range(2, 6), 10_000),
+    ("describe_log_dirs", "DescribeLogDirsPartition", "compaction", "string", range(2, 6), 10_000),
     # The last changes of leaders, as JSON, at most as many as the request asks for.
-    ("describe_cluster", "DescribeClusterRequest"): ("leader_changes_max", "int32", range(3), 10_000),
-    ("describe_cluster", "DescribeClusterResponse"): ("leader_changes", "string", range(3), 10_000),
+    ("describe_cluster", "DescribeClusterRequest", "leader_changes_max", "int32", range(3), 10_000),
+    ("describe_cluster", "DescribeClusterResponse", "leader_changes", "string", range(3), 10_000),
+    # The other brokers that do not answer this one within the time that the request gives them, as JSON.
+    ("describe_cluster", "DescribeClusterRequest", "unreached_peers_wait_ms", "int32", range(3), 10_001),
+    ("describe_cluster", "DescribeClusterResponse", "unreached_peers", "string", range(3), 10_001),
     # The epoch of a broker's registration, which tells a process from the one before. Only our own clients get it.
-    ("describe_cluster", "DescribeClusterBroker"): ("broker_epoch", "int64", range(3), 10_000),
-}
-"""Tagged fields of our own, by API and struct: name, kind, versions, tag. Other clients skip tags unknown to them."""
+    ("describe_cluster", "DescribeClusterBroker", "broker_epoch", "int64", range(3), 10_000),
+]
+"""Tagged fields of our own: API, struct, name, kind, versions, tag. Other clients skip tags unknown to them."""
 DATA = ["consumer_protocol_subscription", "consumer_protocol_assignment", "default_principal_data"]
 
 HEADER = (
@@ -191,7 +194,7 @@ def collect(name: str, kind: EntityType) -> tuple[Collector, str, dict[int, bool
         root = collector.add(cls, version)
         flexible[version] = cls.__flexible__
         key = getattr(cls, "__api_key__", -1)
-    for (api, struct_name), (field_name, field_kind, versions, tag) in EXTENSIONS.items():
+    for api, struct_name, field_name, field_kind, versions, tag in EXTENSIONS:
         if api == name and struct_name in collector.structs:
             struct = collector.structs[struct_name]
             present = list(versions)

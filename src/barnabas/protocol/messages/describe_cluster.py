@@ -16,6 +16,7 @@ class DescribeClusterRequest(Request):
     endpoint_type: int = field("int8", 1, 2, default=1)
     include_fenced_brokers: bool = field("bool", 2, 2, default=False)
     leader_changes_max: int = field("int32", 0, 2, default=0, tag=10000)
+    unreached_peers_wait_ms: int = field("int32", 0, 2, default=0, tag=10001)
 
 
 class DescribeClusterBroker(Message):
@@ -41,3 +42,4 @@ class DescribeClusterResponse(Response):
     brokers: Sequence[DescribeClusterBroker] = field(DescribeClusterBroker, 0, 2, default=(), array=True)
     cluster_authorized_operations: int = field("int32", 0, 2, default=-2147483648)
     leader_changes: str | None = field("string", 0, 2, default=None, nullable_from=0, tag=10000)
+    unreached_peers: str | None = field("string", 0, 2, default=None, nullable_from=0, tag=10001)

@@ -62,6 +62,13 @@ def test_the_history_of_leaders_is_for_those_who_ask(broker: Broker, version: in
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CLUSTER))
+def test_the_peers_that_are_not_reached_are_for_those_who_ask(broker: Broker, version: int) -> None:
+    assert ask(broker, DescribeClusterRequest(), version).unreached_peers is None
+    asked = ask(broker, DescribeClusterRequest(unreached_peers_wait_ms=5), version)
+    assert (asked.error_code, asked.unreached_peers, asked.leader_changes, len(asked.brokers)) == (0, "[]", None, 1)
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CLUSTER))
 def test_the_epochs_of_registrations_are_for_our_own_clients(
     broker: Broker, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

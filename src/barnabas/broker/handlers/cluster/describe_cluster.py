@@ -4,12 +4,12 @@ Where we differ: `controller_id` is the active controller, not any broker that w
 separate controllers, so asking for their endpoints is answered with MISMATCHED_ENDPOINT_TYPE, as by every Kafka broker.
 
 Tagged fields that Kafka does not have tell our own clients the epochs of the brokers' registrations, and the last
-changes of leaders if they ask for these.
+changes of leaders and the other brokers that this one does not reach if they ask for these.
 """
 
 import json
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.handlers.topics.metadata import CLUSTER_OPERATIONS, NOT_ASKED
 from barnabas.broker.requests.request_context import RequestContext
@@ -20,11 +20,16 @@ from barnabas.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from barnabas.registry.registry import LeaderChange
 from barnabas.types import BrokerId
+
+if TYPE_CHECKING:
+    from barnabas.broker.peers.reachability import UnreachedPeer
 
 BROKERS = 1
 CONTROLLERS = 2
 FIRST_VERSION_WITH_TYPES = 1
+PEERS_WAIT_MAX_MS: Final = 10_000
 
 
 def handle(
@@ -32,23 +37,41 @@ def handle(
 ) -> DescribeClusterResponse | Coroutine[Any, Any, DescribeClusterResponse]:
     if request.endpoint_type != BROKERS:
         return _wrong_type(request.endpoint_type, context.api_version)
-    if request.leader_changes_max > 0:
-        return _with_leader_changes(broker, request, context)
+    if request.leader_changes_max > 0 or request.unreached_peers_wait_ms > 0:
+        return _with_wishes(broker, request, context)
     return _describe(broker, request, context)
 
 
-async def _with_leader_changes(
+async def _with_wishes(
     broker: BrokerServices, request: DescribeClusterRequest, context: RequestContext
 ) -> DescribeClusterResponse:
-    try:
-        changes = await broker.controller.call(
-            lambda controller: controller.leader_changes(request.leader_changes_max), until_known=False
-        )
-    except KafkaError as error:
-        return DescribeClusterResponse(error_code=error.code, error_message=error.message)
+    """Returns the response with what only our own clients ask for."""
+    changes = unreached = None
+    if request.leader_changes_max > 0:
+        try:
+            changes = await broker.controller.call(
+                lambda controller: controller.leader_changes(request.leader_changes_max), until_known=False
+            )
+        except KafkaError as error:
+            return DescribeClusterResponse(error_code=error.code, error_message=error.message)
+    if request.unreached_peers_wait_ms > 0:
+        unreached = await _unreached_peers(broker, min(request.unreached_peers_wait_ms, PEERS_WAIT_MAX_MS) / 1000)
     response = _describe(broker, request, context)
-    response.leader_changes = json.dumps([change._asdict() for change in changes])
+    response.leader_changes = _json(changes)
+    response.unreached_peers = _json(unreached)
     return response
+
+
+async def _unreached_peers(broker: BrokerServices, wait_s: float) -> "list[UnreachedPeer]":
+    if broker.peers is None:
+        return []
+    from barnabas.broker.peers.reachability import unreached_peers  # a broker alone has no use for it
+
+    return await unreached_peers(broker.node_id, broker.image, broker.peers, wait_s)
+
+
+def _json(rows: "Sequence[LeaderChange] | Sequence[UnreachedPeer] | None") -> str | None:
+    return None if rows is None else json.dumps([row._asdict() for row in rows])
 
 
 def _describe(
