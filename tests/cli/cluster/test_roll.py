@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import barnabas
-from barnabas.cli.cluster.roll import Roll, by_command
+from barnabas.cli.cluster.roll import WAY_OUT, Roll, by_command
 from barnabas.cli.framework.output import CommandFailed
 from barnabas.client.admin.cluster import ClusterDescription
 from barnabas.connection.cluster import Broker
@@ -52,7 +52,7 @@ def test_nothing_is_restarted_while_a_replica_is_not_in_sync(kafka: Cluster) -> 
     with pytest.raises(CommandFailed) as stopped:
         Roll(kafka.admin, restarting(kafka, order), 0.5).run([1, 2])
     assert str(stopped.value) == (
-        "before the next restart not all replicas of t-0 were in sync for 0.5 s; not restarted: 1,2"
+        f"before the next restart not all replicas of t-0 were in sync for 0.5 s ({WAY_OUT}); not restarted: 1,2"
     )
     assert not order
 
@@ -63,7 +63,25 @@ def test_nothing_is_restarted_while_a_broker_without_replicas_is_down(kafka: Clu
     kafka.wait_for(lambda: kafka.admin.describe_cluster(include_fenced=True).fenced == {3}, what="the fencing")
     refused = in_process("cluster", "roll", "--restart-command", "exit 1", "--broker-timeout", "1")
     assert refused.returncode == 1
-    assert "before the next restart broker 3 was not live for 1 s; not restarted: 1,2" in refused.stderr
+    assert f"before the next restart broker 3 was not live for 1 s ({WAY_OUT}); not restarted: 1,2" in refused.stderr
+
+
+def test_a_long_wait_says_what_for_and_at_its_end_the_way_out(
+    kafka: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kafka.create_topic("t", assignments={0: [1, 2, 3]})
+    kafka.kill(3)
+    kafka.wait_for(lambda: kafka.admin.describe_cluster(include_fenced=True).fenced == {3}, what="the fencing")
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    with pytest.raises(CommandFailed, match=r"`barnabas cluster doctor` says .* `barnabas cluster unregister` "):
+        Roll(kafka.admin, restarting(kafka, []), 20, clock=lambda: now, sleep=sleep).run([1, 2])
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("waiting "))
+    assert line == "waiting for up to 15 s: before the next restart broker 3 was not live"
 
 
 def test_a_broker_that_goes_between_two_answers_is_named(kafka: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +117,7 @@ def test_after_a_broker_that_does_not_come_back_the_others_are_left_alone(kafka:
     first, second = sorted({1, 2, 3} - {kafka.controller})
     with pytest.raises(CommandFailed) as stopped:
         Roll(kafka.admin, stop, 1).run([1, 2, 3])
-    assert str(stopped.value).startswith(f"after the restart of broker {first} it was not reachable for 1 s; not")
+    assert str(stopped.value).startswith(f"after the restart of broker {first} it was not reachable for 1 s (")
     assert order == [first]
     assert kafka.in_sync_replicas("t") == {kafka.controller, second}
 
@@ -111,7 +129,7 @@ def test_a_command_that_fails_or_restarts_something_else_is_named(kafka: Cluster
     options = ("--restart-command", "true", "--broker-timeout", "1", "--broker", "1", "--broker", "2")
     other = in_process("cluster", "roll", *options)
     assert other.returncode == 1
-    assert " it was the process of before (is it what is restarted?) for 1 s; not restarted: " in other.stderr
+    assert " it was the process of before (is it what is restarted?) for 1 s (" in other.stderr
     assert in_process("cluster", "roll").returncode == 2
     assert in_process("cluster", "roll", "--broker", "9", "--data-dir", "x").returncode == 1
     nobody = in_process("cluster", "roll", "--broker", "1", "--data-dir", str(kafka.data_dir / "none"))

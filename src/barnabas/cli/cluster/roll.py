@@ -23,10 +23,15 @@ from barnabas.client.admin.cluster import ClusterDescription
 from barnabas.connection.cluster import Broker, TopicView
 from barnabas.errors import BarnabasError, UsageError
 
-__all__ = ["Roll", "by_command", "register"]
+__all__ = ["WAY_OUT", "Roll", "by_command", "register"]
 
 POLL_S: Final = 0.2
+TOLD_AFTER_S: Final = 5.0
+"""The time after which the command says what it waits for, and that to the next such line."""
 OUTPUT_MAX: Final = 500
+WAY_OUT: Final = (
+    "`barnabas cluster doctor` says what to do; `barnabas cluster unregister` forgets a broker that is gone"
+)
 
 Restart = Callable[[Broker, float], None]
 """Has a broker's process end and another one start, within so many seconds. Raises CommandFailed."""
@@ -150,13 +155,18 @@ class Roll:
 
     def _wait(self, deadline: float, moment: str, former: _Former | None = None) -> None:
         """Waits until all replicas are in sync, and a broker is there whose `former` process has ended. The answers of
-        other brokers may be old, so they have to say it twice. Raises CommandFailed at the deadline."""
-        times_well = 0
+        other brokers may be old, so they have to say it twice. Says after some seconds what it waits for. Raises
+        CommandFailed at the deadline."""
+        times_well, told, tells_from = 0, "", self._clock() + TOLD_AFTER_S
         while times_well < 2:
             problem = self._problem(former)
             times_well = 0 if problem else times_well + 1
-            if problem and self._clock() >= deadline:
-                raise CommandFailed(f"{moment} {problem} for {self._timeout_s:g} s")
+            now = self._clock()
+            if problem and now >= deadline:
+                raise CommandFailed(f"{moment} {problem} for {self._timeout_s:g} s ({WAY_OUT})")
+            if problem not in ("", told) and now >= tells_from:
+                notice(f"waiting for up to {deadline - now:.0f} s: {moment} {problem}")
+                told, tells_from = problem, now + TOLD_AFTER_S
             self._sleep(POLL_S)
 
     def _problem(self, former: _Former | None) -> str:
