@@ -177,6 +177,16 @@ def test_coordinators() -> None:
     assert not found(ClusterState({1: BROKERS[1]}, topics=(alone,)), "coordinators")
 
 
+def test_offline_partitions_have_no_coordinator() -> None:
+    offsets = "__consumer_offsets"
+    offline = topic(offsets, *[(-1, (1, 2), ())] * 2, internal=True)
+    state = ClusterState(BROKERS, topics=(offline,))
+    assert [check for check in findings(state) if check.name == "coordinators"] == []
+    half = topic(offsets, (-1, (1, 2), ()), (2, (2, 1), (2,)), (3, (3, 1), (3,)), internal=True)
+    (check,) = (each for each in findings(ClusterState(BROKERS, topics=(half,))) if each.name == "coordinators")
+    assert (check.status, check.detail) == ("ok", "2 brokers coordinate, 2 replicas each")
+
+
 def test_clocks() -> None:
     assert [check.status for check in clock_findings({1: 0, 2: -3000, 3: 1900})] == ["ok"]
     (apart,) = clock_findings({1: 0, 2: -3000, 3: 2100})

@@ -240,7 +240,8 @@ def _internal_topics(state: ClusterState) -> Iterator[Check]:
             continue
         partitions = list(view.partitions.values())
         factor = min(len(p.replicas) for p in partitions)
-        leaders = {p.leader for p in partitions}
+        leaders = [p.leader for p in partitions if p.leader >= 0]
+        coordinators = set(leaders)
         if factor == 1:
             wanted = min(3, len(state.live))
             hint = (
@@ -249,14 +250,14 @@ def _internal_topics(state: ClusterState) -> Iterator[Check]:
             )
             detail = "has one replica: groups or transactions stand still when its broker does, and are lost with it"
             yield Check("coordinators", view.name, FAILED, detail, hint)
-        elif len(leaders) == 1 < len(partitions):
-            detail = f"broker {leaders.pop()} coordinates all of it"
+        elif len(coordinators) == 1 < len(leaders):
+            detail = f"broker {leaders[0]} coordinates all of it"
             hint = (
                 f"`barnabas elect-leaders {view.name}`; if that changes nothing: `barnabas cluster balance --execute`"
             )
             yield Check("coordinators", view.name, WARNING, detail, hint)
-        else:
-            detail = f"{plural(len(leaders), 'broker')} coordinate, {plural(factor, 'replica')} each"
+        elif coordinators:
+            detail = f"{plural(len(coordinators), 'broker')} coordinate, {plural(factor, 'replica')} each"
             yield Check("coordinators", view.name, OK, detail)
 
 
