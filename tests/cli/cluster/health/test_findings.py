@@ -163,6 +163,29 @@ def test_leaders_that_are_not_the_preferred_ones() -> None:
     assert "`barnabas cluster balance`" in idle.hint
 
 
+def test_leaders_that_are_uneven_by_their_assignment() -> None:
+    all_on_one = topic("t", *[(1, (1, 2, 3), (1, 2, 3))] * 12)
+    (uneven,) = found(ClusterState(BROKERS, topics=(all_on_one,)), "leaders")
+    assert (uneven.status, uneven.target) == ("warning", "12 partitions")
+    assert uneven.detail == "unevenly led: 12 by broker 1, 0 by broker 2, 0 by broker 3"
+    assert "`barnabas cluster balance --execute`" in uneven.hint
+    spread = topic("s", *[(n, (n, n % 3 + 1), (1, 2, 3)) for n in (1, 2, 3)] * 10)
+    (uneven,) = found(ClusterState(BROKERS, topics=(all_on_one, spread)), "leaders")
+    assert uneven.detail == "unevenly led: 22 by broker 1, 10 by broker 2, 10 by broker 3"
+
+
+def test_leaders_that_are_uneven_by_few_or_cannot_be_spread() -> None:
+    few = topic("t", *[(1, (1, 2, 3), (1, 2, 3))] * 4)
+    assert not found(ClusterState(BROKERS, topics=(few,)), "leaders")
+    alone = [(1, (1,), (1,))] * 12
+    others = [(2, (2, 3), (2, 3)), (3, (3, 2), (2, 3))] * 6
+    fixed = ClusterState(BROKERS, topics=(topic("t", *alone, *others),))
+    assert not found(fixed, "leaders")
+    moving = {TopicPartition("t", 0): PartitionReassignment((1, 2, 3), (3,), ())}
+    all_on_one = topic("t", *[(1, (1, 2, 3), (1, 2, 3))] * 12)
+    assert not found(ClusterState(BROKERS, topics=(all_on_one,), reassignments=moving), "leaders")
+
+
 def test_coordinators() -> None:
     offsets = "__consumer_offsets"
     alone = topic(offsets, (1, (1,), (1,)), (2, (2,), (2,)), internal=True)

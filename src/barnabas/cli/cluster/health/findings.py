@@ -5,6 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from barnabas.cli.cluster.health.state import ClusterState
+from barnabas.cli.cluster.reassignment.balance import balanced, movable
+from barnabas.cli.cluster.reassignment.moves import assignment_of
+from barnabas.cli.cluster.reassignment.plan import Assignment
+from barnabas.cli.cluster.reassignment.progress import largest_replicas
 from barnabas.cli.framework.output import size_text
 from barnabas.cli.framework.replication import ids_text
 from barnabas.cli.framework.resources import plural, some
@@ -16,6 +20,10 @@ __all__ = ["clock_findings", "findings"]
 CONTROLLER_SLOW_MS: Final = 1000
 REGISTRY_SLOW_MS: Final = 500
 FREE_SPACE_MIN: Final = 0.05
+UNEVEN_MIN: Final = 3
+UNEVEN_RATIO: Final = 1.25
+"""A broker that leads so many partitions more than the mean, and so many times the mean, leads too many."""
+BROKERS_MAX: Final = 10
 NAMED_MAX: Final = 3
 """So many partitions are named, the others are counted."""
 
@@ -227,8 +235,36 @@ def _leaders(state: ClusterState) -> Iterator[Check]:
     if idle and len(partitions) >= len(state.live):
         hint = "give it a share: `barnabas cluster balance` shows a plan, --execute carries it out"
         yield Check("leaders", f"broker {ids_text(idle)}", WARNING, "has no replica of any partition", hint)
-    if not moved and not idle:
+    uneven = [] if idle else list(_uneven_leaders(state))
+    yield from uneven
+    if not moved and not idle and not uneven:
         yield Check("leaders", plural(len(partitions), "partition"), OK, "led by their preferred leaders")
+
+
+def _uneven_leaders(state: ClusterState) -> Iterator[Check]:
+    """Yields a check if a broker is to lead many more partitions than the mean, and `cluster balance` would change
+    that."""
+    if not state.live or state.reassignments:
+        return
+    assigned = assignment_of(state.topics)
+    leaders = _leaders_of(state, assigned)
+    most, mean = max(leaders.values()), sum(leaders.values()) / len(leaders)
+    if most < max(mean + UNEVEN_MIN, mean * UNEVEN_RATIO):
+        return
+    racks = {node_id: state.brokers[node_id].rack for node_id in state.live}
+    changed = balanced(movable(assigned, racks), assigned, racks, largest_replicas(state.directories))
+    if max(_leaders_of(state, {**assigned, **changed}).values()) >= most:
+        return
+    counts = some([f"{count} by broker {node_id}" for node_id, count in leaders.most_common()], BROKERS_MAX)
+    hint = "spread them: `barnabas cluster balance` shows a plan, `barnabas cluster balance --execute` carries it out"
+    yield Check("leaders", plural(len(assigned), "partition"), WARNING, f"unevenly led: {counts}", hint)
+
+
+def _leaders_of(state: ClusterState, assigned: Assignment) -> Counter[int]:
+    """Returns of how many partitions each live broker is the preferred leader."""
+    leaders = Counter(dict.fromkeys(state.live, 0))
+    leaders.update(replicas[0] for replicas in assigned.values() if replicas[0] in leaders)
+    return leaders
 
 
 def _internal_topics(state: ClusterState) -> Iterator[Check]:

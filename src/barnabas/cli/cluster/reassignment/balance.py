@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from barnabas import Admin
 from barnabas.cli.cluster.reassignment.moves import Throttle, assignment_of, begin_moves, live_racks
-from barnabas.cli.cluster.reassignment.plan import Assignment, plan_replicas
+from barnabas.cli.cluster.reassignment.plan import Assignment, Racks, plan_replicas
 from barnabas.cli.cluster.reassignment.progress import partition_sizes
 from barnabas.cli.framework.app import App, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
@@ -16,7 +16,7 @@ from barnabas.cli.framework.replication import ids_text
 from barnabas.cli.framework.resources import chosen_topics, plural
 from barnabas.types import TopicPartition
 
-__all__ = ["register"]
+__all__ = ["balanced", "movable", "register"]
 
 
 def register(app: App) -> None:
@@ -50,13 +50,11 @@ def balance(
         racks = live_racks(admin)
         everything = assignment_of(views)
         chosen = assignment_of(chosen_topics(admin, topic) if topic else views)
-        present = {tp: replicas for tp, replicas in chosen.items() if racks.keys() >= set(replicas)}
+        present = movable(chosen, racks)
         if kept := len(chosen) - len(present):
             notice(f"{plural(kept, 'partition')} with a replica on a broker that is not live: not moved")
-        others = {tp: replicas for tp, replicas in everything.items() if tp not in present}
         sizes = partition_sizes(admin)
-        planned = plan_replicas(present, racks, others=others, sizes=sizes)
-        changed = {tp: replicas for tp, replicas in planned.items() if list(present[tp]) != replicas}
+        changed = balanced(present, everything, racks, sizes)
         report = _report(everything, changed, racks, sizes)
         if not execute:
             show(report, json, lambda: _plan_text(report))
@@ -72,6 +70,20 @@ def balance(
     show(report, json, lambda: f"moved {plural(moved, 'partition')}, elected {plural(elected, 'preferred leader')}")
     if errors:
         raise CommandFailed("; ".join(str(error) for error in errors.values()))
+
+
+def movable(assignment: Assignment, racks: Racks) -> Assignment:
+    """Leaves out the partitions with a replica on a broker that is not live."""
+    return {tp: replicas for tp, replicas in assignment.items() if racks.keys() >= set(replicas)}
+
+
+def balanced(
+    present: Assignment, everything: Assignment, racks: Racks, sizes: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, list[int]]:
+    """Returns the replicas of those partitions of `present` that have to change for an even load."""
+    others = {tp: replicas for tp, replicas in everything.items() if tp not in present}
+    planned = plan_replicas(present, racks, others=others, sizes=sizes)
+    return {tp: replicas for tp, replicas in planned.items() if list(present[tp]) != replicas}
 
 
 def _elect(admin: Admin, partitions: Sequence[TopicPartition]) -> tuple[int, Mapping[TopicPartition, Exception]]:

@@ -13,7 +13,7 @@ from barnabas.cli.framework.output import CommandFailed
 from barnabas.cli.framework.resources import plural
 from barnabas.types import TopicPartition
 
-__all__ = ["Assignment", "plan_replicas"]
+__all__ = ["Assignment", "Racks", "plan_replicas"]
 
 Assignment = Mapping[TopicPartition, Sequence[int]]
 """The brokers of each partition's replicas, the preferred leader first."""

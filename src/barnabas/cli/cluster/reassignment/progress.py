@@ -12,10 +12,11 @@ from barnabas.cli.framework.output import size_text, table
 from barnabas.cli.framework.progress import ProgressLines
 from barnabas.cli.framework.replication import ids_text
 from barnabas.cli.framework.resources import broker_ids, plural
+from barnabas.client.admin.log_dirs import LogDir
 from barnabas.client.errors import ItemsFailed
 from barnabas.types import TopicPartition
 
-__all__ = ["partition_sizes", "progress_rows", "progress_text", "seconds_text", "wait_until_done"]
+__all__ = ["largest_replicas", "partition_sizes", "progress_rows", "progress_text", "seconds_text", "wait_until_done"]
 
 POLL_S: Final = 0.5
 
@@ -32,7 +33,7 @@ def progress_rows(
         running = {tp: running[tp] for tp in partitions if tp in running}
     if not running:
         return []
-    sizes = _replica_sizes(admin, running)
+    sizes = _replica_sizes(_directories(admin, running))
     views = {view.name: view for view in admin.list_topics(internal=True)}
     rows = []
     times = _CopyTimes(rates or {})
@@ -91,24 +92,31 @@ class _CopyTimes:
 
 def partition_sizes(admin: Admin) -> dict[TopicPartition, int]:
     """Returns the bytes of a replica of each partition: of the largest one on a live broker."""
+    return largest_replicas(_directories(admin, None))
+
+
+def largest_replicas(directories: Mapping[int, Sequence[LogDir]]) -> dict[TopicPartition, int]:
+    """Returns the bytes of the largest replica of each partition in brokers' log directories."""
     largest: dict[TopicPartition, int] = {}
-    for (tp, _), size in _replica_sizes(admin, None).items():
+    for (tp, _), size in _replica_sizes(directories).items():
         largest[tp] = max(size, largest.get(tp, 0))
     return largest
 
 
-def _replica_sizes(
-    admin: Admin, partitions: Collection[TopicPartition] | None
-) -> dict[tuple[TopicPartition, int], int]:
-    """Returns the bytes of these partitions, or of all, on each live broker."""
+def _directories(admin: Admin, partitions: Collection[TopicPartition] | None) -> Mapping[int, Sequence[LogDir]]:
+    """Returns the log directories of each live broker that answers, with these partitions or all."""
     try:
-        found = admin.describe_log_dirs(broker_ids(admin, None), partitions)
+        return admin.describe_log_dirs(broker_ids(admin, None), partitions)
     except ItemsFailed as error:
-        found = dict(error.succeeded)
+        return dict(error.succeeded)
+
+
+def _replica_sizes(directories: Mapping[int, Sequence[LogDir]]) -> dict[tuple[TopicPartition, int], int]:
+    """Returns the bytes of partitions on each broker."""
     return {
         (TopicPartition(replica.topic, replica.partition), node_id): replica.size_bytes
-        for node_id, directories in found.items()
-        for directory in directories
+        for node_id, found in directories.items()
+        for directory in found
         for replica in directory.replicas
         if not replica.is_future
     }
