@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from barnabas.cli.cluster.health.findings import clock_findings, findings
-from barnabas.cli.cluster.health.state import Answer, ClusterState
+from barnabas.cli.cluster.health.state import Answer, ClusterState, UnreachedPeer
 from barnabas.cli.cluster.reassignment.throttle import Rates
 from barnabas.client.admin.log_dirs import LogDir, LogDirReplica
 from barnabas.client.admin.reassignments import PartitionReassignment
@@ -89,6 +89,30 @@ def test_brokers_that_are_not_there() -> None:
     assert (idle.status, idle.target) == ("warning", "broker 3")
     assert "drain" not in idle.hint
     assert unknown.detail == "is not registered; it has 1 replica"
+
+
+def test_live_brokers_that_others_cannot_reach() -> None:
+    refused = UnreachedPeer(2, "BROKERS", "127.0.0.1:7", "tcp", "connection refused")
+    silent = UnreachedPeer(1, "BROKERS", "127.0.0.1:8", "", "no answer within 2 s")
+    unknown = UnreachedPeer(2, "", "", "", "it is not registered with an address")
+    dead = UnreachedPeer(4, "BROKERS", "127.0.0.1:9", "tcp", "connection refused")
+    brokers = {**BROKERS, 4: Broker(BrokerId(4), "127.0.0.1", 9095, None)}
+    state = ClusterState(brokers, frozenset({4}), unreached={1: (refused, dead), 2: (silent,), 3: (refused, dead)})
+    hanging, astray = found(state, "peers")
+    assert (astray.status, astray.target) == ("failed", "broker 1,3")
+    assert astray.detail == "cannot reach broker 2 at 127.0.0.1:7 (connection refused)"
+    assert astray.hint.startswith("set the BROKERS entry of advertised.listeners of broker 2 ")
+    assert (hanging.target, hanging.detail) == (
+        "broker 2",
+        "cannot reach broker 1 at 127.0.0.1:8 (no answer within 2 s)",
+    )
+    assert "it may hang" in hanging.hint
+    (untold,) = found(ClusterState(BROKERS, unreached={1: (unknown,)}), "peers")
+    assert untold.detail == "cannot reach broker 2 (it is not registered with an address)"
+    well = ClusterState(BROKERS, unreached=dict.fromkeys(BROKERS, ()))
+    assert [(check.status, check.target) for check in findings(well) if check.name == "peers"] == [
+        ("ok", "broker 1,2,3")
+    ]
 
 
 def test_log_directories() -> None:

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from barnabas.cli.cluster.health.state import ClusterState
+from barnabas.cli.cluster.health.state import ClusterState, UnreachedPeer
 from barnabas.cli.cluster.reassignment.balance import balanced, movable
 from barnabas.cli.cluster.reassignment.moves import assignment_of
 from barnabas.cli.cluster.reassignment.plan import Assignment
@@ -33,6 +33,7 @@ def findings(state: ClusterState) -> Iterator[Check]:
     yield from _controller(state)
     yield from _registry(state)
     yield from _brokers(state)
+    yield from _peers(state)
     yield from _directories(state)
     yield from _partitions(state)
     yield from _leaders(state)
@@ -105,6 +106,33 @@ def _brokers(state: ClusterState) -> Iterator[Check]:
         yield Check("broker", f"broker {node_id}", FAILED if replicas[node_id] else WARNING, detail, hint)
     if not missing:
         yield Check("broker", f"broker {ids_text(state.live)}", OK, "live")
+
+
+def _peers(state: ClusterState) -> Iterator[Check]:
+    """Yields a check for each live broker that others cannot reach. One that is not live is no finding here."""
+    askers: defaultdict[UnreachedPeer, list[int]] = defaultdict(list)
+    for node_id, peers in sorted(state.unreached.items()):
+        for peer in peers:
+            if peer.broker in state.live:
+                askers[peer].append(node_id)
+    for peer, node_ids in sorted(askers.items()):
+        where = f" at {peer.address}" if peer.address else ""
+        detail = f"cannot reach broker {peer.broker}{where} ({peer.error})"
+        yield Check("peers", f"broker {ids_text(node_ids)}", FAILED, detail, _way_to(peer))
+    if state.unreached and not askers and len(state.live) > 1:
+        yield Check("peers", f"broker {ids_text(sorted(state.unreached))}", OK, "all others are reached from there")
+
+
+def _way_to(peer: UnreachedPeer) -> str:
+    if not peer.listener:
+        return f"the log of broker {peer.broker} says why"
+    address = (
+        f"set the {peer.listener} entry of advertised.listeners of broker {peer.broker} to an address at which the"
+        " other brokers reach it"
+    )
+    if peer.stage in ("dns", "tcp"):
+        return address
+    return f"look at its log, as it may hang, and at the network between the brokers; or {address}"
 
 
 def _directories(state: ClusterState) -> Iterator[Check]:

@@ -1,5 +1,6 @@
 """The state of a cluster, gathered from its brokers by public requests."""
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
@@ -17,11 +18,13 @@ from barnabas.errors import BarnabasError, ItemsFailed, error_for
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 from barnabas.types import TopicPartition
 
-__all__ = ["Answer", "ClusterState", "cluster_state"]
+__all__ = ["Answer", "ClusterState", "UnreachedPeer", "cluster_state"]
 
 T = TypeVar("T")
 
 ZOOKEEPER: Final = "zookeeper.connect"
+PEERS_SHARE: Final = 0.5
+"""The part of the time for a request in which a broker waits for the answers of others."""
 
 
 class Answer(NamedTuple):
@@ -29,6 +32,18 @@ class Answer(NamedTuple):
 
     elapsed_ms: float
     error: str = ""
+
+
+class UnreachedPeer(NamedTuple):
+    """A live broker that does not answer another one, as that one tells."""
+
+    broker: int
+    listener: str
+    """The name of its listener for brokers; empty if it has registered none."""
+    address: str
+    stage: str
+    """That of `Attempt` which has failed; empty if no answer came."""
+    error: str
 
 
 class ClusterState(NamedTuple):
@@ -51,6 +66,8 @@ class ClusterState(NamedTuple):
     """`PARTITION:BROKER` of the replicas that are throttled as followers, or `*`, by topic."""
     registry: Mapping[int, Answer] = {}
     """To a request for which a broker reads the registry."""
+    unreached: Mapping[int, tuple[UnreachedPeer, ...]] = {}
+    """The other brokers that do not answer a broker, by the broker that was asked and told it."""
     zookeeper: str = ""
     """The addresses of the registry, if it is a ZooKeeper."""
     unanswered: Mapping[str, str] = {}
@@ -81,6 +98,7 @@ def cluster_state(admin: Admin, settings: Mapping[str, object], *, timeout_s: fl
     unanswered = {what: answer.error for what, answer in asked.items() if answer.error}
     if untold := sorted(set(names).difference(minimums or ())):
         unanswered["min.insync.replicas"] = f"no answer came about {some(untold)}"
+    registry, unreached = _ask_each(live, settings, timeout_s)
     return ClusterState(
         described.brokers,
         described.fenced,
@@ -92,7 +110,8 @@ def cluster_state(admin: Admin, settings: Mapping[str, object], *, timeout_s: fl
         _directories(admin, list(live)),
         rates or {},
         throttled or {},
-        _registry_answers(live, settings, timeout_s),
+        registry,
+        unreached,
         _zookeeper(admin, min(live, default=-1)),
         unanswered,
     )
@@ -117,22 +136,31 @@ def _directories(admin: Admin, node_ids: Sequence[int]) -> Mapping[int, list[Log
         return {}
 
 
-def _registry_answers(
+def _ask_each(
     brokers: Mapping[int, Broker], settings: Mapping[str, object], timeout_s: float
-) -> dict[int, Answer]:
-    """Asks brokers for the last row of the registry's history. Kafka's do not know that wish, and are left out."""
-    found = {}
+) -> tuple[dict[int, Answer], dict[int, tuple[UnreachedPeer, ...]]]:
+    """Asks brokers for the last row of the registry's history, and for the brokers that they do not reach. Kafka's do
+    not know these wishes, and are left out."""
+    registry, unreached = {}, {}
+    wish = DescribeClusterRequest(unreached_peers_wait_ms=int(timeout_s * PEERS_SHARE * 1000))
     for node_id, broker in brokers.items():
         with probe_for(broker.host, broker.port, settings, timeout_s) as client:
             _, connected = _answer(client.versions)
             if connected.error:
                 continue  # the check of its address says so
             response, answer = _answer(lambda: client.send(DescribeClusterRequest(leader_changes_max=1)))
+            peers, _ = _answer(lambda: client.send(wish))
         if response is not None and response.error_code:
             answer = answer._replace(error=str(error_for(response.error_code, response.error_message or "")))
         if answer.error or (response is not None and response.leader_changes is not None):
-            found[node_id] = answer
-    return found
+            registry[node_id] = answer
+        if peers is not None and peers.unreached_peers is not None:
+            unreached[node_id] = _unreached_peers(peers.unreached_peers)
+    return registry, unreached
+
+
+def _unreached_peers(text: str) -> tuple[UnreachedPeer, ...]:
+    return tuple(UnreachedPeer(**{name: row[name] for name in UnreachedPeer._fields}) for row in json.loads(text))
 
 
 def _zookeeper(admin: Admin, node_id: int) -> str:
