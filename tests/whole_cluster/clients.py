@@ -3,16 +3,17 @@
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Awaitable
 from typing import Any, Final
 
 import barnabas.aio
 from barnabas.errors import BarnabasError
 from barnabas.types import TopicPartition
 from whole_cluster.cluster import Cluster
-from whole_cluster.invariants import Invariants
+from whole_cluster.invariants import RENEWED, Invariants
 from whole_cluster.world import SimulationError
 
-__all__ = ["GroupMember", "GroupState", "Transactions", "Writer"]
+__all__ = ["GroupMember", "GroupState", "Renewals", "Transactions", "Writer"]
 
 BACKOFF: Final[dict[str, Any]] = {
     "reconnect_backoff_ms": 10,
@@ -194,3 +195,44 @@ class Transactions(_Client):
                 raise SimulationError(f"{value!r} is in the partitions {found} times")
             if outcome is not None and bool(found[0]) != outcome:
                 raise SimulationError(f"{value!r}: committed {outcome}, found {found[0]} times")
+
+
+class Renewals(_Client):
+    """Deletes a topic and creates it again, with one record each time: a new topic has no record of those before."""
+
+    async def work(self) -> None:
+        is_new = False
+        async with barnabas.aio.Admin(
+            bootstrap_servers=self.cluster.bootstrap_servers, request_timeout_ms=3_000, **BACKOFF
+        ) as admin:
+            while not (is_new and self.is_stopping):
+                is_new = await self._renew(admin)
+                await self.pause(0.3)
+
+    async def _renew(self, admin: barnabas.aio.Admin) -> bool:
+        """Returns whether there is a new topic with one record. What is not answered may be carried out later."""
+        is_gone = await self._did(admin.delete_topics(RENEWED, timeout=5))
+        is_made = await self._did(admin.create_topics(RENEWED, timeout=5))
+        producer = barnabas.aio.Producer(
+            bootstrap_servers=self.cluster.bootstrap_servers, acks="all", linger_ms=0,
+            delivery_timeout_ms=6_000, request_timeout_ms=3_000, **BACKOFF,
+        )  # fmt: skip
+        try:
+            handle = await producer.send(RENEWED, self.name.encode(), partition=0, timestamp=self.host.wall_ms())
+            metadata = await handle
+        except BarnabasError as error:
+            self.cluster.world.note(f"{self.name}: {error!r}")
+            return False
+        finally:
+            await producer.close(1.0)
+        if is_gone and is_made and metadata.offset > 0:
+            raise SimulationError(f"{self.name}: a new topic begins with {metadata.offset} records")
+        return is_gone and is_made
+
+    async def _did(self, request: Awaitable[object]) -> bool:
+        try:
+            await request
+        except BarnabasError as error:
+            self.cluster.world.note(f"{self.name}: {error!r}")
+            return False
+        return True

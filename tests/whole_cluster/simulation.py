@@ -7,10 +7,10 @@ from typing import Final
 import barnabas.aio
 from barnabas.types import TopicPartition
 from whole_cluster.ambient import no_collections
-from whole_cluster.clients import PARTITIONS, GroupMember, GroupState, Transactions, Writer
+from whole_cluster.clients import PARTITIONS, GroupMember, GroupState, Renewals, Transactions, Writer
 from whole_cluster.cluster import NODE_IDS, Cluster, simulated_cluster
 from whole_cluster.faults import Faults
-from whole_cluster.invariants import Invariants
+from whole_cluster.invariants import RENEWED, Invariants
 
 __all__ = ["DEFAULT", "DURABLE", "ZOOKEEPER", "Options", "Outcome", "simulate"]
 
@@ -78,7 +78,7 @@ class _Simulation:
         group = GroupState()
         members = [GroupMember(cluster, self.invariants, f"m{i}", ORDERS, group) for i in range(options.members)]
         transactions = [Transactions(cluster, self.invariants, f"t{i}", LEDGER) for i in range(options.transactions)]
-        clients = [*writers, *members, *transactions]
+        clients = [*writers, *members, *transactions, Renewals(cluster, self.invariants, "r")]
         faults = Faults(cluster, self.invariants, options.fault_interval_s, options.faults)
         faults.begin()
         world.pass_time(options.seconds)
@@ -117,7 +117,7 @@ class _Simulation:
 
         async def create() -> None:
             async with barnabas.aio.Admin(bootstrap_servers=self.cluster.bootstrap_servers) as admin:
-                await admin.create_topics([ORDERS, LEDGER])
+                await admin.create_topics([ORDERS, LEDGER, RENEWED])
             done.append(True)
 
         self.cluster.spawn(self.cluster.client_host("admin"), create())

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from barnabas.broker.coordinators import transaction_markers
+from barnabas.broker.server import Broker
 from barnabas.controller import isr_control
 from barnabas.controller.isr_control import IsrRequest
+from barnabas.metadata.delta import MetadataChange
 from barnabas.metadata.image import MetadataImage, PartitionImage
 from barnabas.registry.embedded import EmbeddedRegistry
 from barnabas.registry.registry import BrokerRegistration
@@ -69,6 +71,16 @@ def the_state_in_zookeeper_is_written_without_compare_and_set(patch: pytest.Monk
     patch.setattr(ZooKeeperRegistry, "_set_state", lambda self, planned: Set(znodes.STATE, planned.state.encoded()))
 
 
+def a_change_is_taken_for_one_to_the_present_image(patch: pytest.MonkeyPatch) -> None:
+    """Whichever image it was that it changed."""
+    change = Broker.metadata_changed
+
+    def take(self: Broker, found: MetadataChange) -> None:
+        change(self, found._replace(since=self.image.version))
+
+    patch.setattr(Broker, "metadata_changed", take)
+
+
 LOSSES = Options(
     faults={"wipe": 8, "wipe at once": 0, "slow link": 8, "restart": 6},
     members=0,
@@ -82,6 +94,10 @@ LOSSES_BEHIND_SLOW_LINKS = Options(
 )
 """What a broker has sent arrives when its peer has lost its records and is registered again."""
 
+RENEWALS = Options(
+    faults={"cut": 8, "isolate": 8, "cut one way": 8}, members=0, transactions=0, writers=1, fault_interval_s=0.3
+)
+
 PLANTED: dict[Plant, Options] = {
     high_watermark_before_the_isr_has_it: Options(),
     nothing_is_truncated: Options(),
@@ -93,6 +109,7 @@ PLANTED: dict[Plant, Options] = {
     an_end_marker_is_dropped: Options(),
     a_replica_joins_too_early: LOSSES,
     the_state_in_zookeeper_is_written_without_compare_and_set: ZOOKEEPER,
+    a_change_is_taken_for_one_to_the_present_image: RENEWALS,
 }
 
 
