@@ -30,6 +30,14 @@ def app(calls: list[dict[str, Any]]) -> App:
         calls.append({"names": names, "count": count, "kind": kind, "tag": tag, "level": level, "dry_run": dry_run})
         return 4
 
+    @app.command()
+    def tidy(dry_run: Annotated[bool, Option()] = False) -> None:
+        """Tidy things up."""
+
+    @app.command()
+    def move(name: Annotated[str, Argument("NAME")]) -> None:
+        """Move a thing."""
+
     return app
 
 
@@ -71,9 +79,15 @@ def test_the_environment_is_weaker_than_the_command_line(
         (["make", "x", "--kind", "c"], "'c' is none of a, b"),
         (["make", "--dry-run"], "NAME is missing, as in `things make x`"),
         (["make"], "NAME is missing, as in `things make x`"),
-        (["--dry-run"], "COMMAND is missing; commands are make"),
-        ([], "COMMAND is missing; commands are make"),
+        (["--dry-run"], "COMMAND is missing; commands are make, tidy, move"),
+        ([], "COMMAND is missing; commands are make, tidy, move"),
         (["mke"], "no command 'mke'; did you mean make?"),
+        (["tidy", "nosuch"], "unexpected argument 'nosuch'; see `things tidy --help`"),
+        (["tidy", "no such", "--dry-run"], "unexpected argument 'no such'; see"),
+        (["tidy", "--", "-x"], "unexpected argument '-x'; see"),
+        (["tidy", "-x", "nosuch"], "there is no option -x; see"),
+        (["move", "a", "b"], "unexpected argument 'b'; see `things move --help`"),
+        (["move", "a", "--", "--b"], "unexpected argument '--b'; see"),
     ],
 )
 def test_wrong_usage_is_one_line(app: App, arguments: list[str], words: str) -> None:

@@ -307,13 +307,6 @@ class _Parser(argparse.ArgumentParser):
             missing = [name.split("/")[0] for name in rest.split(", ")]  # of an option the first flag
             example = f", as in `{self.example}`" if self.example else ""
             return f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing{example}"
-        if kind == "unrecognized arguments":
-            word = rest.split()[0]
-            if not word.startswith("-"):
-                return f"unexpected argument {word!r}"
-            known = [flag for action in self._actions for flag in action.option_strings]
-            hint = way_out(word.split("=")[0], known, "")
-            return f"there is no option {word}" + (f"; {hint}" if hint else "")
         if kind.startswith("argument "):
             flag = kind.removeprefix("argument ").split("/")[0]
             if rest == "expected one argument":
@@ -322,6 +315,12 @@ class _Parser(argparse.ArgumentParser):
                 return f"{flag}: the value{shown} is missing"
             return f"{flag}: {rest}"
         return message
+
+    def refuse_option(self, word: str) -> NoReturn:
+        """Raises WrongUsage for an option that there is not."""
+        known = [flag for action in self._actions for flag in action.option_strings]
+        hint = way_out(word.split("=")[0], known, "")
+        self.error(f"there is no option {word}" + (f"; {hint}" if hint else ""))
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -337,7 +336,7 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
         return flags if action.nargs == 0 else f"{flags} {self._format_args(action, action.dest.upper())}"
 
 
-def build_parser(runnable: Runnable, prog: str) -> argparse.ArgumentParser:
+def build_parser(runnable: Runnable, prog: str) -> _Parser:
     """The argparse parser of one command."""
     examples = runnable.example.splitlines()
     notes = [runnable.notes.rstrip(), ""] if runnable.notes else []
@@ -427,13 +426,21 @@ def parse(runnable: Runnable, prog: str, arguments: list[str]) -> dict[str, Any]
     parser = build_parser(runnable, prog)
     if _asks_for_help(arguments):
         raise HelpWanted(parser.format_help().rstrip())
-    values = vars(parser.parse_args(_in_order(runnable, arguments)))
+    options, positionals = _in_order(runnable, arguments)
+    found, left = parser.parse_known_args([*options, "--", *positionals] if positionals else options)
+    if left:
+        word = positionals[0] if left[0] == "--" else left[0]
+        if word not in positionals:
+            parser.refuse_option(word)
+        parser.error(f"unexpected argument {word!r}")
+    values = vars(found)
     del values["help"]
     return values
 
 
-def _in_order(runnable: Runnable, arguments: Sequence[str]) -> list[str]:
-    """Returns the options, each with its value in one word, then `--` and the positional arguments.
+def _in_order(runnable: Runnable, arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Returns the options, each with its value in one word, and the positional arguments, to be parsed with `--`
+    between them.
 
     So arguments may be between options, and values may begin with a dash (`--to-datetime -1h`), which argparse alone
     does not accept.
@@ -462,7 +469,7 @@ def _in_order(runnable: Runnable, arguments: Sequence[str]) -> list[str]:
                 options += [takes_value[awaiting], *([] if following is None else [following])]  # argparse reports it
             else:
                 options.append(f"{takes_value[awaiting]}={following}")
-    return [*options, "--", *positionals] if positionals else options
+    return options, positionals
 
 
 def _awaits_value(word: str, takes_value: Container[str]) -> str | None:
