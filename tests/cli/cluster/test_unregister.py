@@ -24,3 +24,7 @@ def test_a_broker_that_has_stopped_is_unregistered(in_process: Run, monkeypatch:
         assert leaver not in [b["node_id"] for b in json.loads(in_process("cluster", "--json").stdout)["brokers"]]
         with pytest.raises(BrokerIdNotRegistered):
             kafka.admin.unregister_broker(leaver)
+        unknown = in_process("cluster", "unregister", str(leaver))
+        known = ", ".join(str(node_id) for node_id in kafka.node_ids if node_id != leaver)
+        assert unknown.returncode == 1
+        assert one_line(unknown.stderr).endswith(f"broker {leaver} is not in the cluster; its brokers are {known}")

@@ -14,10 +14,11 @@ from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.output import CommandFailed, show, table
 from barnabas.cli.framework.replication import replication_counts
-from barnabas.cli.framework.resources import PARTITIONS, plural
+from barnabas.cli.framework.resources import PARTITIONS, broker_ids, plural
 from barnabas.cli.topics.elect_leaders import elect_leaders
 from barnabas.client.admin.cluster import ClusterDescription, FeatureLevels, Features
 from barnabas.connection.cluster import TopicView
+from barnabas.errors import BrokerIdNotRegistered
 
 app = App("Describe the cluster, its brokers and replicas; move replicas and leaders.", default="describe")
 
@@ -63,7 +64,11 @@ def unregister(
 ) -> None:
     """Remove a broker that has stopped for good from the cluster. Drain it before."""
     with cluster.admin() as admin:
-        admin.unregister_broker(broker)
+        try:
+            admin.unregister_broker(broker)
+        except BrokerIdNotRegistered:
+            broker_ids(admin, [broker], include_fenced=True)  # names those that are there
+            raise
     show({"broker": broker, "result": "unregistered"}, json, lambda: f"unregistered broker {broker}")
 
 

@@ -61,6 +61,8 @@ def test_racks_are_spread() -> None:
 def test_too_few_brokers_are_refused() -> None:
     with pytest.raises(CommandFailed, match="t-0 needs 3 brokers for its replicas, and there are 2 brokers"):
         plan_replicas(partitions([1, 2, 3]), without_racks(1, 2))
+    with pytest.raises(CommandFailed, match=r"needs 1 broker .* there are no brokers to put them on; add a broker$"):
+        plan_replicas(partitions([1]), without_racks())
 
 
 @given(

@@ -16,7 +16,7 @@ from barnabas.types import TopicPartition
 from cli.cluster.three_brokers import bootstrap as bootstrap
 from cli.cluster.three_brokers import kafka as kafka
 from cli.cluster.three_brokers import shared_cluster as shared_cluster
-from cli.conftest import Run
+from cli.conftest import Run, one_line
 
 
 def replicas(kafka: Cluster, topic: str) -> list[list[int]]:
@@ -78,7 +78,21 @@ def test_a_broker_is_drained(kafka: Cluster, in_process: Run) -> None:
     kafka.create_topic("u")
     refused = in_process("cluster", "drain", "3")
     assert refused.returncode == 1
-    assert "u-0 needs 3 brokers for its replicas, and there are 2 brokers" in refused.stderr
+    assert "u-0 needs 3 brokers for its replicas, and there are 2 brokers to put them on; add a" in refused.stderr
+    assert "`barnabas cluster reassign plan u --replication-factor 2`" in one_line(refused.stderr)
+
+
+def test_with_fewer_replicas_as_the_refusal_says_a_broker_is_drained(
+    kafka: Cluster, in_process: Run, tmp_path: Path
+) -> None:
+    kafka.create_topic("u")
+    refused = in_process("cluster", "drain", "3").stderr
+    command = refused[refused.index("`barnabas ") + 1 :].partition("`")[0]
+    plan = tmp_path / "plan.json"
+    plan.write_text(in_process(*command.split()[1:]).stdout)
+    assert in_process("cluster", "reassign", "execute", str(plan), "--wait").returncode == 0
+    assert in_process("cluster", "drain", "3", "--execute").returncode == 0
+    assert [sorted(each) for each in replicas(kafka, "u")] == [[1, 2]]
 
 
 def test_a_broker_without_replicas_and_registration_is_not_drained(kafka: Cluster, in_process: Run) -> None:

@@ -42,7 +42,8 @@ def plan_replicas(
         factor = replication_factor or len(replicas)
         if factor > len(racks):
             raise CommandFailed(
-                f"{tp} needs {factor} brokers for its replicas, and there {_are(len(racks))} to put them on"
+                f"{tp} needs {plural(factor, 'broker')} for its replicas, and there {_are(len(racks))} to put them on; "
+                f"add a broker{_or_fewer(tp.topic, len(racks))}"
             )
         planned[tp] = [node_id for node_id in replicas if node_id in racks][:factor]
         load.update(dict.fromkeys(planned[tp], weights[tp]))
@@ -56,6 +57,12 @@ def plan_replicas(
 
 def _are(brokers: int) -> str:
     return f"{'is' if brokers == 1 else 'are'} {plural(brokers, 'broker')}"
+
+
+def _or_fewer(topic: str, brokers: int) -> str:
+    """Returns the other way out: a plan with as many replicas as there are brokers. Empty if there are none."""
+    lower = f"`barnabas cluster reassign plan {topic} --replication-factor {brokers}`"
+    return f", or lower the replication factor by {lower} and `reassign execute`" if brokers else ""
 
 
 def _weights(partitions: Sequence[TopicPartition], sizes: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
