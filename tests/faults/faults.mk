@@ -6,11 +6,12 @@ FAULTS_TRANSACTION_ROUNDS ?= 300
 FAULTS_ARGS ?=
 
 FAULTS_MEMBER_ROUNDS ?= 24
+FAULTS_STARTS ?= 50
 
 FAULTS_CLUSTER_SECONDS ?= 60
 FAULTS_ZOOKEEPER_ROUNDS ?= 100
 
-.PHONY: test-faults test-faults-cluster test-faults-compaction test-faults-consumer test-faults-members test-faults-producer test-faults-transactions test-faults-zookeeper
+.PHONY: test-faults test-faults-cluster test-faults-compaction test-faults-consumer test-faults-members test-faults-producer test-faults-starts test-faults-transactions test-faults-zookeeper
 test-faults: $(if $(VENV),$(VENV)/.installed)  ## SIGKILL during produce, 200 times: nothing acknowledged lost or doubled
 	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults produce --rounds $(FAULTS_ROUNDS) $(FAULTS_ARGS)
 
@@ -28,6 +29,9 @@ test-faults-members: $(if $(VENV),$(VENV)/.installed)  ## Fifty members come, go
 
 test-faults-producer: $(if $(VENV),$(VENV)/.installed)  ## Brokers and our own producers killed, 200 times: nothing lost or doubled
 	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults producer --rounds $(FAULTS_ROUNDS) $(FAULTS_ARGS)
+
+test-faults-starts: $(if $(VENV),$(VENV)/.installed-dev)  ## Three brokers started at the same moment 50 times, with a file and with ZooKeeper: one cluster, one controller
+	BARNABAS_STARTS=$(FAULTS_STARTS) $(FAULTS_PYTHON) -m pytest tests/testing/cluster/test_starting_together.py
 
 test-faults-transactions: $(if $(VENV),$(VENV)/.installed)  ## Brokers and copiers killed 300 times: each record copied exactly once
 	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults transactions --rounds $(FAULTS_TRANSACTION_ROUNDS) $(FAULTS_ARGS)

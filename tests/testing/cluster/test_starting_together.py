@@ -1,5 +1,5 @@
 """Brokers that start at the same moment where nothing is yet: they are always one cluster. BARNABAS_STARTS says how
-often that is tried."""
+often that is tried: `make test-faults-starts` sets it."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
