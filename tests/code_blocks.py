@@ -11,7 +11,7 @@ __all__ = ["FILE_NAME", "ROOT", "Block", "blocks_of", "environment_in"]
 
 ROOT = Path(__file__).parents[1]
 
-FILE_NAME = re.compile(r"# (\w+\.py)\n")
+FILE_NAME = re.compile(r"# (\w+\.(?:properties|py|sh))\n")
 """The first line of a block that is to be saved under that name."""
 
 _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -37,7 +37,7 @@ def blocks_of(page: str) -> list[Block]:
     found = []
     for match in _FENCED.finditer(text):
         above = text[: match.start()]
-        headings = re.findall(r"^#+ (.*)$", above, re.MULTILINE)
+        headings = re.findall(r"^#+ (.*)$", _FENCED.sub("", above), re.MULTILINE)
         found.append(Block(match[1], match[2], headings[-1] if headings else "", above.count("\n") + 2))
     return found
 
