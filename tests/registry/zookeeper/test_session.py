@@ -36,16 +36,34 @@ from barnabas.registry.zookeeper.session import (
         ("a:2181/", ("a:2181", "")),
         (" a:2181, b:2181/kafka/x ", ("a:2181,b:2181", "/kafka/x")),
         ("[::1]:2181/x/", ("[::1]:2181", "/x")),
+        ("[fe80::1%eth0],10.0.0.1,zk-1.a_b:1,b:65535/ü 1", ("[fe80::1%eth0],10.0.0.1,zk-1.a_b:1,b:65535", "/ü 1")),
     ],
 )
 def test_addresses(text: str, expected: tuple[str, str]) -> None:
     assert parse_connect(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "/x", ",", "a,", "a//x", "a/x//y"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "/x", ",", "a,", "a//x", "a/x//y", "a//", "a/x//", "a/a/./b", "a/x/../q", "a/..", "a/.", "a/x\0y"),
+        *("a/\x7f", "a/\ud800", "a/\ufff0", "a:abc/x", "a:99999/x", "a:65536", "a:-1/x", "a:0", "a: 2181", "a:"),
+        *("a:1:2", "::1:2181", "[::1/x", "[::1", "::1]", "[::1]2181", "[::1]:x", "[]:1", "[1]:1", "[::1%]", "[a]"),
+        *("a b:1", "a\0:1", "u@a:1"),
+    ],
+    ids=ascii,
+)
 def test_what_is_no_address(text: str) -> None:
-    with pytest.raises(UsageError, match="is not of the form host:2181,host:2181/path"):
+    with pytest.raises(UsageError, match="is not of the form host:2181,host:2181/path, such as ") as raised:
         parse_connect(text)
+    assert str(raised.value).isprintable()
+
+
+def test_the_wrong_part_of_an_address_is_named() -> None:
+    with pytest.raises(UsageError, match=r"'b:0' is no host with a port from 1 to 65535"):
+        parse_connect("a:2181,b:0/x")
+    with pytest.raises(UsageError, match=r"'a:1/x/\.\./q' .* no path with '\.\.' between slashes"):
+        parse_connect("a:1/x/../q")
 
 
 def test_what_a_tls_record_has_left_is_ready_to_be_read(tmp_path: Path) -> None:

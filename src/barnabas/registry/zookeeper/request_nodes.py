@@ -30,7 +30,16 @@ from barnabas.registry.outside_requests import (
     UnreadableRequest,
 )
 from barnabas.registry.zookeeper import znodes
-from barnabas.registry.zookeeper.session import Check, Conflict, Delete, Node, Operation, Set, ZooKeeperSession
+from barnabas.registry.zookeeper.session import (
+    NAME_CHARACTER,
+    Check,
+    Conflict,
+    Delete,
+    Node,
+    Operation,
+    Set,
+    ZooKeeperSession,
+)
 from barnabas.registry.zookeeper.topic_nodes import batches
 
 __all__ = ["RequestNodes"]
@@ -42,9 +51,8 @@ _AT_A_TIME: Final = 100
 _NUMBER_MAX: Final = 2**31 - 1
 _SHOWN: Final = 100
 """The number of bytes that a message shows of a node that cannot be read."""
-_NAME: Final = re.compile(r"[^/\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]{1,249}")
-"""The characters of which ZooKeeper lets the name of a node consist; kazoo refuses "." and ".." too. A longer name is
-not of a topic, and might not fit into a request."""
+_NAME: Final = re.compile(f"{NAME_CHARACTER}{{1,249}}")
+"""A longer name is not of a topic, and might not fit into a request."""
 _TOPIC: Final = 2
 _BROKER: Final = 4
 _PARENTS: Final = (

@@ -6,10 +6,12 @@ nothing else. Each method waits for its answer, and raises RegistryUnavailable i
 
 import logging
 import math
+import re
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from ipaddress import IPv6Address
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from kazoo.client import KazooClient, KazooState
@@ -33,9 +35,11 @@ from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from barnabas.errors import UsageError
+from barnabas.printable import printable
 from barnabas.registry.registry import RegistryUnavailable, RegistryUnreachable
 
 __all__ = [
+    "NAME_CHARACTER",
     "Check",
     "Conflict",
     "Create",
@@ -62,6 +66,12 @@ _LOST: Final = (ConnectionClosedError, ConnectionLoss, OperationTimeoutError, Se
 """The errors of kazoo for an answer that does not come."""
 _AT_A_TIME: Final = 500
 """The number of reads that are sent before their answers are read. kazoo stops reading while it sends."""
+
+NAME_CHARACTER: Final = r"[^/\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]"
+"""The regular expression of a character of which ZooKeeper lets the name of a node consist. kazoo refuses the names "."
+and ".." too."""
+_SEGMENT: Final = re.compile(f"{NAME_CHARACTER}+")
+_SERVER: Final = re.compile(r"([\w.-]+|\[(?P<v6>[^\[\]]+)\])(:(?P<port>[0-9]{1,5}))?")
 
 _log = logging.getLogger("barnabas.registry")
 _kazoo_log = logging.getLogger("barnabas.registry.kazoo")
@@ -129,12 +139,28 @@ def parse_connect(text: str) -> tuple[str, str]:
     """Returns the hosts, and the path below which everything is, of `host:2181,host:2181/path`. Raises UsageError."""
     hosts, _, path = text.strip().partition("/")
     names = [host.strip() for host in hosts.split(",")]
-    path = path.removesuffix("/")
-    if not all(names) or (path and "//" in f"/{path}/"):
-        raise UsageError(
-            f"zookeeper.connect: '{text}' is not of the form host:2181,host:2181/path, such as 127.0.0.1:2181/kafka"
-        )
-    return ",".join(names), f"/{path}" if path else ""
+    segments = path.removesuffix("/").split("/") if path else []
+    for name in names:
+        if not _is_server(name):
+            raise _no_address(text, f"'{name}' is no host with a port from 1 to 65535 (an IPv6 address has brackets)")
+    for segment in segments:
+        if segment in {"", ".", ".."} or not _SEGMENT.fullmatch(segment):
+            raise _no_address(text, f"ZooKeeper has no path with '{segment}' between slashes")
+    return ",".join(names), "".join(f"/{segment}" for segment in segments)
+
+
+def _is_server(name: str) -> bool:
+    found = _SERVER.fullmatch(name)
+    if found is None or not 1 <= int(found["port"] or 2181) <= 65535:
+        return False
+    with suppress(ValueError):
+        return found["v6"] is None or IPv6Address(found["v6"]).version == 6
+    return False
+
+
+def _no_address(text: str, reason: str) -> UsageError:
+    form = "is not of the form host:2181,host:2181/path, such as 127.0.0.1:2181/kafka"
+    return UsageError(printable(f"zookeeper.connect: '{text:.200}' {form}: {reason:.200}"))
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
