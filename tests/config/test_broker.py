@@ -73,12 +73,15 @@ def test_node_id_and_broker_id_are_one() -> None:
         ({"group.min.session.timeout.ms": "10", "group.max.session.timeout.ms": "5"}, "must not be larger"),
         ({"broker.heartbeat.interval.ms": "9000"}, "must be smaller"),
         ({"zookeeper.set.acl": "true"}, "zookeeper.set.acl needs zookeeper.digest"),
+        *(({"zookeeper.digest": digest}, "^zookeeper.digest is not of the form user:password; give both, such as")
+          for digest in ("topsecret", "topsecret:", ":topsecret", ":")),
         ({"log.dirs": ","}, "At least one log directory"),
     ],
 )  # fmt: skip
 def test_rules_between_settings(settings: dict[str, str], sentence: str) -> None:
-    with pytest.raises(UsageError, match=sentence):
+    with pytest.raises(UsageError, match=sentence) as raised:
         BrokerConfig(settings)
+    assert "topsecret" not in str(raised.value)
 
 
 def test_kraft_controller_listeners_are_left_out() -> None:

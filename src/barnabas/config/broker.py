@@ -401,6 +401,12 @@ class BrokerConfig:
                 f"registry.file is {self.registry_file} but zookeeper.connect is {self.zookeeper_connect}: a cluster "
                 "has one registry; leave one of them out"
             )
+        # ZooKeeper would show everybody what stands before the colon, so the whole secret if there is none.
+        if self.zookeeper_digest is not None and not all(self.zookeeper_digest.partition(":")):
+            raise UsageError(
+                "zookeeper.digest is not of the form user:password; give both, such as brokers:secret with a secret of "
+                "your own"
+            )
         if self.zookeeper_set_acl and self.zookeeper_digest is None:
             raise UsageError(
                 "zookeeper.set.acl needs zookeeper.digest=user:password, by which brokers authenticate to ZooKeeper"
