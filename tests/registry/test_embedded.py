@@ -158,9 +158,19 @@ def test_changes_do_not_grow_for_ever(harness: EmbeddedHarness, monkeypatch: pyt
 
 
 def test_what_cannot_be_opened_is_said_in_one_line(tmp_path: Path) -> None:
-    for path, words in ((tmp_path / "missing" / "registry.db", "unable to open"), (tmp_path, "unable to open")):
+    directory = tmp_path / "directory"
+    directory.mkdir()
+    directory.chmod(0o755)
+    for path, words in (
+        (
+            tmp_path / "missing" / "registry.db",
+            f"unable to open database file; make {tmp_path}/missing, or choose another",
+        ),
+        (directory, f"it is a directory; name the file in it, such as {directory}/registry.db"),
+    ):
         with pytest.raises(UsageError, match=words):
             EmbeddedRegistry(path)
+    assert directory.stat().st_mode & 0o777 == 0o755
     rubbish = tmp_path / "rubbish.db"
     rubbish.write_bytes(b"this is not a database, it is a poem" * 100)
     with pytest.raises(UsageError, match="cannot be used as the registry: file is not a database"):

@@ -21,9 +21,11 @@ class EmbeddedStore(RegistryStore):
 
     max_leader_changes = tables.MAX_LEADER_CHANGES
 
-    def __init__(self, path: Path, *, is_running: Callable[[str], bool] = is_running) -> None:
-        """`is_running` says whether the process of a registration may be alive."""
+    def __init__(self, path: Path, *, option: str = "--from", is_running: Callable[[str], bool] = is_running) -> None:
+        """`option` is that of the command which names the file. `is_running` says whether the process of a registration
+        may be alive."""
         self._path = path.absolute()
+        self._option = option
         self._is_running = is_running
         self._db: SqliteFile | None = None
         self._read: tuple[object, ...] | None = None
@@ -66,7 +68,7 @@ class EmbeddedStore(RegistryStore):
             with self._db.transaction():
                 yield self._db
         except (sqlite3.Error, RegistryUnavailable) as error:
-            raise tables.cannot_be_used(self._path, error) from None
+            raise tables.cannot_be_used(self._path, error, self._option) from None
 
     def close(self) -> None:
         if self._db is not None:

@@ -133,11 +133,14 @@ def is_founded(path: Path) -> bool:
     return True
 
 
-def _way_out(path: Path, error: Exception) -> str:
+def _way_out(path: Path, error: Exception, option: str) -> str:
+    if path.is_dir():
+        return f"name the file in it, such as {path}/registry.db"
     if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
         return "restore it from a copy: topics and their settings stand in it"
     if not os.access(path.parent, os.W_OK):
-        return f"let the broker's user write in {path.parent}, or choose another with --data-dir"
+        way = "make" if not path.parent.exists() else "let the broker's user write in"
+        return f"{way} {path.parent}, or choose another with {option}"
     return "make room for it, and see that no other program holds it"
 
 
@@ -172,12 +175,15 @@ def _take_rights_of_others(path: str) -> None:
 
 def open_file(path: Path, room: Callable[[], AbstractContextManager[None]] = nullcontext) -> SqliteFile:
     """Opens the file, or makes it empty, and lets nobody else read it. Raises sqlite3.Error."""
+    if path.is_dir():  # its rights have to stay
+        raise sqlite3.OperationalError("it is a directory")
     _make_private(path)
     return SqliteFile(path, room)
 
 
-def cannot_be_used(path: Path, error: Exception) -> UsageError:
-    return UsageError(f"{path}: cannot be used as the registry: {error}; {_way_out(path, error)}")
+def cannot_be_used(path: Path, error: Exception, option: str = "--data-dir") -> UsageError:
+    """Returns the error of a file that was chosen with a command's option."""
+    return UsageError(f"{path}: cannot be used as the registry: {error}; {_way_out(path, error, option)}")
 
 
 def prepare(db: SqliteFile, path: Path) -> None:

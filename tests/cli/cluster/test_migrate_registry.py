@@ -155,6 +155,27 @@ def test_a_file_without_a_registry_is_not_made(zookeeper: ZooKeeperServer, tmp_p
     assert not missing.exists()
 
 
+def test_what_is_no_place_for_a_registry_is_said(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    file = FilePlace(tmp_path / "registry.db")
+    put(file, CONTENT)
+    missing, wrong = tmp_path / "no" / "r.db", f"{zookeeper.address}/x/../q"
+    for source, target, line in (
+        (str(tmp_path), str(missing), f"{tmp_path}: cannot be used as the registry: it is a directory; name the file"),
+        (str(file.path), str(tmp_path), f"it is a directory; name the file in it, such as {tmp_path}/registry.db"),
+        (
+            str(file.path),
+            str(missing),
+            f"unable to open database file; make {missing.parent}, or choose another with --to",
+        ),
+        (str(file.path), wrong, f"zookeeper.connect: '{wrong}' is not of the form host:2181,host:2181/path"),
+        (wrong, str(missing), f"zookeeper.connect: '{wrong}' is not of the form host:2181,host:2181/path"),
+    ):
+        done = run_barnabas("cluster", "migrate-registry", "--from", source, "--to", target)
+        assert done.returncode == 2, done.stderr
+        assert line in done.stderr
+        assert "Traceback" not in done.stderr
+
+
 def test_the_settings_of_zookeeper_are_those_of_brokers(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     file, path = FilePlace(tmp_path / "registry.db"), ZooKeeperPlace(zookeeper)
     put(file, CONTENT)

@@ -54,8 +54,8 @@ def migrate_registry(
     last, brokers can also be started there again.
     """
     with (
-        closing(_store(source, config or (), settings or ())) as one,
-        closing(_store(target, config or (), settings or ())) as other,
+        closing(_store("--from", source, config or (), settings or ())) as one,
+        closing(_store("--to", target, config or (), settings or ())) as other,
     ):
         done = move_registry(one, other)
         report = {"from": one.name, "to": other.name, **_counts(done.content), "differences": list(done.differences)}
@@ -64,12 +64,12 @@ def migrate_registry(
         raise CommandFailed(f"{report['to']} is not what was written, and not used; {report['from']} is what it was")
 
 
-def _store(place: str, files: Sequence[str], settings: Sequence[str]) -> RegistryStore:
-    """Opens the store of that name."""
+def _store(option: str, place: str, files: Sequence[str], settings: Sequence[str]) -> RegistryStore:
+    """Opens the store that an option names."""
     if not _ZOOKEEPER.fullmatch(place):
         from barnabas.registry.embedded_store import EmbeddedStore
 
-        return EmbeddedStore(Path(place))
+        return EmbeddedStore(Path(place), option=option)
     from barnabas.broker.startup.zookeeper_start import open_zookeeper_store
     from barnabas.config.sources import load
 
