@@ -498,6 +498,16 @@ def test_requests_of_other_programs_keep_the_registry_where_it_is(
     require_equal(path, CONTENT)
 
 
+def test_a_look_for_a_registry_makes_no_path(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    path, file = ZooKeeperPlace(zookeeper), FilePlace(tmp_path / "registry.db")
+    for source, target in ((path, file), (file, path)):
+        with pytest.raises(UsageError, match="there is no registry to move"):
+            move(source, target)
+    with another_program(zookeeper.address) as program:
+        assert program.exists(f"/{path.connect.partition('/')[2]}") is None
+    assert not file.path.exists()
+
+
 def test_settings_that_cannot_be_read_are_not_moved(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     path, file = ZooKeeperPlace(zookeeper), FilePlace(tmp_path / "registry.db")
     put(path, CONTENT)

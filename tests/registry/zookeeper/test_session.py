@@ -11,7 +11,7 @@ import pytest
 
 from barnabas.errors import UsageError
 from certificates import make_certificate
-from zookeeper_server import ZooKeeperServer
+from zookeeper_server import ZooKeeperServer, another_program
 
 pytest.importorskip("kazoo", reason="the registry over ZooKeeper needs kazoo")
 
@@ -119,6 +119,7 @@ def test_a_server_that_never_answers_is_given_up_soon(zookeeper: ZooKeeperServer
         Thread(target=_serve_the_second, args=(listener, zookeeper.address), daemon=True).start()
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         session = ZooKeeperSession(ZooKeeperAccess(address, 9, 8))
+        session.make_root()
         assert session.read(["/zookeeper"]) != [None]
         session.close()
 
@@ -126,6 +127,7 @@ def test_a_server_that_never_answers_is_given_up_soon(zookeeper: ZooKeeperServer
 @pytest.fixture
 def session(zookeeper: ZooKeeperServer) -> Iterator[ZooKeeperSession]:
     session = ZooKeeperSession(ZooKeeperAccess(zookeeper.new_path(), 5, 10))
+    session.make_root()
     yield session
     session.close()
 
@@ -147,6 +149,16 @@ def test_an_ephemeral_node_is_of_its_session(session: ZooKeeperSession) -> None:
     (node,) = session.read(["/a"])
     assert node is not None
     assert node.owner == session.id != 0
+
+
+def test_reads_make_no_path(zookeeper: ZooKeeperServer) -> None:
+    connect = zookeeper.new_path() + "/deep"
+    session = ZooKeeperSession(ZooKeeperAccess(connect, 5, 10))
+    assert session.read(["/a"], sync=True) == [None]
+    assert session.children(["/a"]) == [[]]
+    session.close()
+    with another_program(zookeeper.address) as other:
+        assert other.exists("/" + connect.split("/")[1]) is None
 
 
 def test_what_zookeeper_refuses_for_another_reason_is_no_conflict(session: ZooKeeperSession) -> None:

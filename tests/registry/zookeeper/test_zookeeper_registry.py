@@ -357,14 +357,14 @@ def test_a_cluster_whose_founder_registers_meanwhile_is_joined(
 def test_a_connection_may_be_lost_and_come_back_while_it_is_made(
     zookeeper: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_root = ZooKeeperSession._make_root
+    make_root = ZooKeeperSession.make_root
 
     def make_root_late(session: ZooKeeperSession) -> None:
         session._state_changed(KazooState.SUSPENDED)
         session._state_changed(KazooState.CONNECTED)
         make_root(session)
 
-    monkeypatch.setattr(ZooKeeperSession, "_make_root", make_root_late)
+    monkeypatch.setattr(ZooKeeperSession, "make_root", make_root_late)
     ZooKeeperRegistry(ZooKeeperAccess(zookeeper.new_path())).close()
 
 

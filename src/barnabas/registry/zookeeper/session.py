@@ -237,13 +237,14 @@ class ZooKeeperSession:
                     f"zookeeper.connect: {hosts} does not answer within {access.connect_max_s:g} s; start ZooKeeper, "
                     f"or name the addresses at which it listens{refused}"
                 )
-            if self._root:
-                self._make_root()
         except BaseException:
             self.close()
             raise
 
-    def _make_root(self) -> None:
+    def make_root(self) -> None:
+        """Makes the path below which everything is, if it is not there. Raises UsageError, RegistryUnreachable."""
+        if not self._root:
+            return
         try:
             with self._answers():
                 self._client.ensure_path(self._root, self._acl)

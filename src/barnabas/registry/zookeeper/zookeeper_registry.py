@@ -142,6 +142,7 @@ class ZooKeeperRegistry(Registry):
                 f"zookeeper.connect: {self._connect} has no registry, but brokers have used {used_directory}: name the "
                 "one of its cluster"
             )
+        session.make_root()
         session.make(znodes.PERSISTENT)
         founding: list[Operation] = [
             Create(znodes.SECRET, os.urandom(_SECRET_BYTES), secret=True),

@@ -153,6 +153,7 @@ class ZooKeeperStore(RegistryStore):
             self._session.commit([Set(znodes.STATE, state.encoded(), self._node_version)])
             self._node_version += 1
         else:
+            self._session.make_root()
             self._session.make(znodes.PERSISTENT)
             cluster_id, secret = self._session.read([znodes.CLUSTER_ID, znodes.SECRET])
             operations: list[Operation] = [Create(znodes.STATE, state.encoded())]
