@@ -116,6 +116,17 @@ def test_kafkas_tools_find_what_they_read(harness: ZooKeeperHarness) -> None:
     one.allocate_producer_ids(10)
     ids = {"version": 1, "broker": 1, "block_start": "0", "block_end": "9"}
     assert json_of(harness, "/latest_producer_id_block") == ids
+    assert json_of(harness, "/feature") == {"version": 1, "status": 1, "features": {}}
+
+
+def test_a_cluster_of_an_older_release_gets_the_nodes_of_kafka_that_it_lacks(harness: ZooKeeperHarness) -> None:
+    client, path = client_of(harness.open()), path_in(harness, "/feature")
+    client.delete(path)
+    harness.open()
+    assert json_of(harness, "/feature") == {"version": 1, "status": 1, "features": {}}
+    client.set(path, b"another")
+    harness.open()
+    assert client.get(path)[0] == b"another"
 
 
 def test_a_deleted_topic_leaves_no_nodes(harness: ZooKeeperHarness) -> None:

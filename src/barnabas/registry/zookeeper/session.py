@@ -375,11 +375,11 @@ class ZooKeeperSession:
             if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
                 raise RegistryUnavailable(f"ZooKeeper refuses to write {operation.path}: {result!r}")
 
-    def make(self, paths: Sequence[str]) -> None:
+    def make(self, paths: Sequence[str], data: bytes = b"") -> None:
         """Creates the nodes that are not there, each after those before it."""
         for path in paths:
             with suppress(Conflict):
-                self.commit([Create(path)])
+                self.commit([Create(path, data)])
 
     def all_below(self, paths: Sequence[str]) -> list[str]:
         """Returns nodes and everything below them, each after its parent."""

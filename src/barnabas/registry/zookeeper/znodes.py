@@ -28,6 +28,8 @@ __all__ = [
     "CONTROLLER_EPOCH",
     "DELETE_TOPICS",
     "DIRECTORIES",
+    "FEATURE",
+    "FEATURES",
     "ISR_CHANGES",
     "LEADER_CHANGES",
     "LOG_DIR_EVENTS",
@@ -95,6 +97,12 @@ LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
 REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
 PREFERRED_ELECTION: Final = "/admin/preferred_replica_election"
 PRODUCER_IDS: Final = "/latest_producer_id_block"
+FEATURE: Final = "/feature"
+FEATURES: Final = b'{"version":1,"status":1,"features":{}}'
+"""The content of FEATURE, as Kafka 2.8 writes it: finalized features are enabled, and there are none."""
+OWN: Final = "/barnabas"
+"""The parent of what only Barnabas has. It is written whenever CONTROLLER_EPOCH is made anew: the versions of that one
+begin anew then, and only both together tell that no other controller has been elected."""
 STATE: Final = "/barnabas/state"
 """The version of the image, the controller, and what the last writes have touched. Every write changes it, at the
 version at which it was read: so writes come one after the other, and what is read between two equal versions is of one

@@ -121,6 +121,8 @@ class ZooKeeperRegistry(Registry):
                 self._state = State(0, _NO_BROKER, 0, 0)
                 self._node_version = 0
                 self._refresh()
+                if self._session.read([znodes.FEATURE]) == [None]:  # the founder may have been of an older release
+                    self._session.make([znodes.FEATURE], znodes.FEATURES)
         except BaseException:
             self._session.close()
             raise

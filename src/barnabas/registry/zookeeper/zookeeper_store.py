@@ -165,6 +165,7 @@ class ZooKeeperStore(RegistryStore):
                 operations.append(Create(znodes.SECRET, secret=True))
             self._session.commit(operations)
             self._node_version = 0
+        self._session.make([znodes.FEATURE], znodes.FEATURES)
         self._state = state
 
     def _remove(self) -> None:
