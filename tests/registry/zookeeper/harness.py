@@ -106,7 +106,10 @@ def registered(harness: ZooKeeperHarness, node_id: int = 1) -> tuple[TrackedRegi
     registry = harness.open()
     endpoints = (Endpoint("PLAINTEXT", "PLAINTEXT", "host", 9092), Endpoint("V6", "PLAINTEXT", "::1", 9093))
     directories = {UUID(int=node_id): "/data"}
-    epoch = registry.register_broker(BrokerRegistration(node_id, directories, endpoints, "r", process=f"p{node_id}"))
+    peers = Endpoint("BROKERS", "SASL_PLAINTEXT", "host", 9094)
+    epoch = registry.register_broker(
+        BrokerRegistration(node_id, directories, endpoints, "r", peers, process=f"p{node_id}")
+    )
     assert epoch is not None
     return registry, epoch
 

@@ -89,8 +89,8 @@ def test_kafkas_tools_find_what_they_read(harness: ZooKeeperHarness) -> None:
     assert int(broker.pop("timestamp")) > 0
     assert broker.pop("epoch") == one.load().image.brokers[BrokerId(1)].epoch
     assert broker == {
-        "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT", "V6": "PLAINTEXT"},
-        "endpoints": ["PLAINTEXT://host:9092", "V6://[::1]:9093"],
+        "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT", "V6": "PLAINTEXT", "BROKERS": "SASL_PLAINTEXT"},
+        "endpoints": ["PLAINTEXT://host:9092", "V6://[::1]:9093", "BROKERS://host:9094"],
         "jmx_port": -1,
         "host": "host",
         "port": 9092,

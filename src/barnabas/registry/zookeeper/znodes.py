@@ -266,11 +266,12 @@ def directories_path(node_id: int) -> str:
 
 
 def encode_live_broker(broker: BrokerImage, now_ms: int) -> bytes:
-    """Returns the content of the ephemeral node, as of Kafka 2.4."""
+    """Returns the content of the ephemeral node, as of Kafka 2.4. Brokers read it in the registration instead."""
     first = broker.endpoints[0] if broker.endpoints else None
+    listeners = [*broker.endpoints, *([] if broker.peer_endpoint is None else [broker.peer_endpoint])]
     found: dict[str, object] = {
-        "listener_security_protocol_map": {each.name: each.security_protocol for each in broker.endpoints},
-        "endpoints": [str(each) for each in broker.endpoints],
+        "listener_security_protocol_map": {each.name: each.security_protocol for each in listeners},
+        "endpoints": [str(each) for each in listeners],
         "jmx_port": -1,
         "host": first.host if first else None,
         "timestamp": str(now_ms),
