@@ -498,6 +498,18 @@ def test_requests_of_other_programs_keep_the_registry_where_it_is(
     require_equal(path, CONTENT)
 
 
+def test_a_registry_without_the_epoch_of_its_controller_is_moved(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    path, file = ZooKeeperPlace(zookeeper), FilePlace(tmp_path / "registry.db")
+    put(path, CONTENT)
+    with another_program(path.connect) as program:
+        program.delete("/controller_epoch")
+        assert move(path, file).differences == ()
+        require_equal(file, CONTENT)
+        assert move(file, path).differences == ()
+        assert program.get("/controller_epoch")[0] == b"9"
+    require_equal(path, CONTENT)
+
+
 def test_a_look_for_a_registry_makes_no_path(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     path, file = ZooKeeperPlace(zookeeper), FilePlace(tmp_path / "registry.db")
     for source, target in ((path, file), (file, path)):

@@ -259,8 +259,9 @@ class Faults:
 
     def _delete_controller(self) -> None:
         assert self._cluster.zookeeper is not None
-        self._world.note("delete /controller")
-        self._cluster.zookeeper.delete(znodes.CONTROLLER)
+        path = self._world.random.choice((znodes.CONTROLLER, znodes.CONTROLLER_EPOCH))
+        self._world.note(f"delete {path}")
+        self._cluster.zookeeper.delete(path)
 
     # --- slowness ---------------------------------------------------------------------------------------------------
 

@@ -330,6 +330,49 @@ def test_another_epoch_ends_the_role(harness: ZooKeeperHarness) -> None:
     assert one.elect_controller() == epoch + 6
 
 
+@pytest.mark.parametrize("elects", ["the same", "another"])
+def test_who_deletes_the_epoch_has_a_controller_elected(harness: ZooKeeperHarness, elects: str) -> None:
+    one, epoch = controller(harness)
+    two, _ = registered(harness, 2)
+    client_of(one).delete(path_in(harness, "/controller_epoch"))
+    assert not one.write([SetBrokerConfig("", {"a": "1"})], controller_epoch=epoch)
+    assert not one.settle_requests((), controller_epoch=epoch)
+    one.check()
+    assert one.load().image.controller_id == -1
+    elected = one if elects == "the same" else two
+    assert elected.elect_controller() == epoch + 1
+    assert json_of(harness, "/controller_epoch") == epoch + 1
+    assert not one.write([SetBrokerConfig("", {"a": "1"})], controller_epoch=epoch)
+    assert elected.write([SetBrokerConfig("", {"a": "2"})], controller_epoch=epoch + 1)
+    assert harness.open().load().image.broker_config("") == {"a": "2"}
+
+
+def test_a_former_controller_deletes_nothing_after_the_epoch_was_made_anew(harness: ZooKeeperHarness) -> None:
+    """The version of the epoch's node is again the one that the former controller knows."""
+    one, epoch = controller(harness)
+    two, _ = registered(harness, 2)
+
+    def another(registry: ZooKeeperRegistry) -> int:
+        client_of(two).delete(path_in(harness, "/controller_epoch"))
+        for each in (one, two):
+            each.check()
+        elected = registry.elect_controller()
+        assert elected is not None
+        return elected
+
+    epoch = another(one)
+    assert one.write([CreateTopic("t", TOPIC, (PARTITION,), {})], controller_epoch=epoch)
+
+    def make_again() -> None:
+        later = another(two)
+        assert two.write([CreateTopic("t", UUID(int=2), (PARTITION,), {})], controller_epoch=later)
+
+    call_before(one, "commit", 1, make_again)
+    assert one.write([DeleteTopic("t", TOPIC)], controller_epoch=epoch)
+    assert harness.open().load().image.topics["t"].topic_id == UUID(int=2)
+    assert json_of(harness, "/brokers/topics/t")["partitions"] == {"0": [1, 2]}
+
+
 # -- start ------------------------------------------------------------------------------------------------------------
 
 

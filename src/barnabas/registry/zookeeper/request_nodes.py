@@ -225,7 +225,7 @@ class RequestNodes:
 
     # -- settling ---------------------------------------------------------------------------------------------------
 
-    def settle(self, requests: Collection[OutsideRequest], image: MetadataImage, is_mine: Check) -> None:
+    def settle(self, requests: Collection[OutsideRequest], image: MetadataImage, is_mine: Sequence[Check]) -> None:
         """Removes requests, if `is_mine` holds. A node of a topic or of settings in which nobody has written since it
         was read, so a refused one, gets the content that it has by the image."""
         removed: list[str] = []
@@ -251,7 +251,7 @@ class RequestNodes:
         try:
             operations = [*self._removals(removed), *self._restored(restored), *self._shortened(lists)]
             for part in batches(operations) if operations else ():
-                self._session.commit([is_mine, *part])
+                self._session.commit([*is_mine, *part])
         except Conflict:  # somebody writes there: all is looked at anew
             self.changed("")
             return

@@ -390,15 +390,15 @@ class ZooKeeperSession:
             found += level
         return found
 
-    def delete_below(self, path: str, condition: Check) -> None:
-        """Deletes a node with everything below it, not at once. Raises Conflict if others write there meanwhile, or the
+    def delete_below(self, path: str, *conditions: Check) -> None:
+        """Deletes a node with everything below it, not at once. Raises Conflict if others write there meanwhile, or a
         condition does not hold any longer."""
-        self.delete(self.all_below([path]), condition)
+        self.delete(self.all_below([path]), *conditions)
 
-    def delete(self, paths: Sequence[str], condition: Check) -> None:
+    def delete(self, paths: Sequence[str], *conditions: Check) -> None:
         """Deletes nodes, each of which stands after its parent. Raises Conflict as `delete_below` does."""
         for end in range(len(paths), 0, -_AT_A_TIME):
-            self.commit([condition, *(Delete(each) for each in reversed(paths[max(end - _AT_A_TIME, 0) : end]))])
+            self.commit([*conditions, *(Delete(each) for each in reversed(paths[max(end - _AT_A_TIME, 0) : end]))])
 
     def next_number(self, path: str) -> int:
         """Writes a node, and returns how often that has been done: a number that nobody else gets."""

@@ -33,6 +33,7 @@ __all__ = [
     "ISR_CHANGES",
     "LEADER_CHANGES",
     "LOG_DIR_EVENTS",
+    "OWN",
     "PERSISTENT",
     "PREFERRED_ELECTION",
     "PRODUCER_IDS",
@@ -118,7 +119,7 @@ PERSISTENT: Final = (
     *("/admin", DELETE_TOPICS, BROKERS, BROKER_IDS, BROKER_SEQUENCE, TOPICS, "/cluster"),
     *("/config", BROKER_CONFIGS, CONFIG_CHANGES, "/config/clients", TOPIC_CONFIGS, "/config/users"),
     *("/consumers", ISR_CHANGES, PRODUCER_IDS, LOG_DIR_EVENTS, CONTROLLER_EPOCH),
-    *("/barnabas", REGISTRATIONS, DIRECTORIES, LEADER_CHANGES),
+    *(OWN, REGISTRATIONS, DIRECTORIES, LEADER_CHANGES),
 )
 """The nodes that the founder makes first."""
 

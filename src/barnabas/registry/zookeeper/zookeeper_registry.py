@@ -1,8 +1,9 @@
 """The registry in ZooKeeper, with Kafka's znode tree: for brokers on several machines.
 
 Every write is one transaction. It changes `/barnabas/state` at the version at which this session has read it, so writes
-come one after the other, and each decides upon the whole present state; the controller's also check the version of
-`/controller_epoch`. `load` reads what the state names as touched since the image before.
+come one after the other, and each decides upon the whole present state; the controller's also check the versions of
+`/controller_epoch`, and of `/barnabas`, which changes when that one is made anew. `load` reads what the state names as
+touched since the image before.
 
 A session is the ephemeral `/brokers/ids/N`. When ZooKeeper has ended it although the broker goes on, because they could
 not reach each other, the broker makes it again with its next call, and stays the same registration.
@@ -50,6 +51,7 @@ from barnabas.registry.zookeeper.session import (
     Conflict,
     Create,
     Delete,
+    Node,
     Operation,
     Set,
     ZooKeeperAccess,
@@ -448,10 +450,12 @@ class ZooKeeperRegistry(Registry):
                 if state.controller_id not in (_NO_BROKER, own.node_id) and self._may_be_alive(state):
                     return None
             (kept,) = self._session.read([znodes.CONTROLLER_EPOCH])
+            epoch = max(state.controller_epoch, 0 if kept is None else znodes.parse_epoch(kept.data)) + 1
+            operations: list[Operation]
             if kept is None:
-                raise RegistryUnavailable(f"the registry's {znodes.CONTROLLER_EPOCH} is gone")
-            epoch = max(state.controller_epoch, znodes.parse_epoch(kept.data)) + 1
-            operations: list[Operation] = [Set(znodes.CONTROLLER_EPOCH, b"%d" % epoch, kept.version)]
+                operations = [Create(znodes.CONTROLLER_EPOCH, b"%d" % epoch), Set(znodes.OWN, b"")]
+            else:
+                operations = [Set(znodes.CONTROLLER_EPOCH, b"%d" % epoch, kept.version)]
             if held is not None:
                 operations.append(Delete(znodes.CONTROLLER, held.version))
             operations.append(
@@ -506,7 +510,7 @@ class ZooKeeperRegistry(Registry):
     ) -> bool:
         assert len(changes) <= self.max_changes_per_write, len(changes)
         topics = TopicOperations()
-        is_mine = Check(znodes.CONTROLLER_EPOCH, -1)
+        is_mine: Sequence[Check] = ()
 
         def plan() -> _Plan | None:
             nonlocal topics, is_mine
@@ -517,41 +521,41 @@ class ZooKeeperRegistry(Registry):
                 return None
             touched = Touched.by(change)
             paths = uncertain_paths(self._image, change.image, touched)
-            kept, *found = self._session.read([znodes.CONTROLLER_EPOCH, *paths])
-            if kept is None or znodes.parse_epoch(kept.data) != controller_epoch:
+            own, kept, *found = self._session.read([znodes.OWN, znodes.CONTROLLER_EPOCH, *paths])
+            is_mine = _is_mine(own, kept, controller_epoch)
+            if not is_mine:
                 return None
-            is_mine = Check(znodes.CONTROLLER_EPOCH, kept.version)
             there = {path for path, node in zip(paths, found) if node is not None}
             topics = topic_operations(self._image, change.image, touched, there.__contains__)
             for path in topics.left_over:
-                self._session.delete_below(path, is_mine)
-            self._session.delete(self._session.all_below(topics.answered)[len(topics.answered) :], is_mine)
+                self._session.delete_below(path, *is_mine)
+            self._session.delete(self._session.all_below(topics.answered)[len(topics.answered) :], *is_mine)
             decisive = [*self._registrations(change), *topics.decisive, *self._leader_rows(leader_changes)]
             if len(batches(topics.prepared + decisive + topics.descriptive)) == 1:
                 decisive = topics.prepared + decisive + topics.descriptive
                 topics.descriptive.clear()
             else:
                 for part in batches(topics.prepared):
-                    self._session.commit([is_mine, *part])
-            return _Plan(change, self._state.following(touched), [is_mine, *decisive])
+                    self._session.commit([*is_mine, *part])
+            return _Plan(change, self._state.following(touched), [*is_mine, *decisive])
 
         if not self._transact(plan):
             return False
         self._complete(topics, is_mine)
         return True
 
-    def _complete(self, topics: TopicOperations, is_mine: Check) -> None:
+    def _complete(self, topics: TopicOperations, is_mine: Sequence[Check]) -> None:
         """Does what is left of a write that has taken place, unless another controller has been elected since: what is
         there then may be what that one has made."""
         try:
             for part in batches(topics.descriptive) if topics.descriptive else ():
-                self._session.commit([is_mine, *part])
+                self._session.commit([*is_mine, *part])
             for topic in topics.removed:
                 try:
                     for part in batches(removal(topic)):
-                        self._session.commit([is_mine, *part])
+                        self._session.commit([*is_mine, *part])
                 except Conflict:  # somebody else has written there
-                    self._session.delete_below(znodes.topic_path(topic.name), is_mine)
+                    self._session.delete_below(znodes.topic_path(topic.name), *is_mine)
         except (Conflict, RegistryUnavailable) as error:
             _log.warning("ZooKeeper still has nodes of before: %s", error)
 
@@ -579,11 +583,11 @@ class ZooKeeperRegistry(Registry):
         return self._requests.pending()
 
     def settle_requests(self, requests: Sequence[OutsideRequest], *, controller_epoch: int) -> bool:
-        (kept,) = self._session.read([znodes.CONTROLLER_EPOCH])
-        if kept is None or znodes.parse_epoch(kept.data) != controller_epoch:
-            return False
-        self._requests.settle(requests, self._image, Check(znodes.CONTROLLER_EPOCH, kept.version))
-        return True
+        own, kept = self._session.read([znodes.OWN, znodes.CONTROLLER_EPOCH])
+        is_mine = _is_mine(own, kept, controller_epoch)
+        if is_mine:
+            self._requests.settle(requests, self._image, is_mine)
+        return bool(is_mine)
 
     # -- producer ids -----------------------------------------------------------------------------------------------
 
@@ -604,6 +608,14 @@ class ZooKeeperRegistry(Registry):
     def abandon(self) -> None:
         self._watchers.clear()
         self._session.close()
+
+
+def _is_mine(own: Node | None, kept: Node | None, controller_epoch: int) -> Sequence[Check]:
+    """Returns the conditions that no other controller is elected than that of this epoch, by the nodes of the epoch;
+    none if there was another one."""
+    if own is None or kept is None or znodes.parse_epoch(kept.data) != controller_epoch:
+        return ()
+    return Check(znodes.OWN, own.version), Check(znodes.CONTROLLER_EPOCH, kept.version)
 
 
 def _put(delta: MetadataDelta, image: MetadataImage, touched: Touched) -> None:

@@ -97,11 +97,12 @@ class ZooKeeperStore(RegistryStore):
             if state.move is None or not state.move.is_target:
                 raise
             return StoredRegistry(RegistryContent(MetadataImage(cluster_id)), state.move)  # its removal was interrupted
-        paths = (znodes.SECRET, znodes.PRODUCER_IDS, znodes.BROKER_SEQUENCE, znodes.CONTROLLER_EPOCH)
-        secret, producer_ids, sequence, epoch = map(_there, paths, session.read(paths))
+        paths = (znodes.SECRET, znodes.PRODUCER_IDS, znodes.BROKER_SEQUENCE)
+        epoch, *found = session.read([znodes.CONTROLLER_EPOCH, *paths])
+        secret, producer_ids, sequence = map(_there, paths, found)
         self._producer_ids = producer_ids
         delta.controller_id = state.controller_id
-        delta.controller_epoch = max(state.controller_epoch, znodes.parse_epoch(epoch.data))
+        delta.controller_epoch = max(state.controller_epoch, 0 if epoch is None else znodes.parse_epoch(epoch.data))
         image = delta.apply(state.version).image
         listed, live = session.children([znodes.DIRECTORIES, znodes.BROKER_IDS])
         content = RegistryContent(
@@ -152,6 +153,7 @@ class ZooKeeperStore(RegistryStore):
         if self._state is not None:
             self._session.commit([Set(znodes.STATE, state.encoded(), self._node_version)])
             self._node_version += 1
+            self._session.make(znodes.PERSISTENT)
         else:
             self._session.make_root()
             self._session.make(znodes.PERSISTENT)
