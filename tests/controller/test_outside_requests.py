@@ -159,6 +159,13 @@ def test_what_cannot_be_is_refused_in_one_line(
     assert line.endswith("; write it again as it has to be")
 
 
+def test_what_is_put_back_is_not_said_to_be_removed(brokers: Brokers, lines: pytest.LogCaptureFixture) -> None:
+    assert brokers.ask(UnreadableRequest("/topics/a", "no JSON", comes_back=True)) == []
+    assert lines.messages[-1] == (
+        "/topics/a is refused and put back as it was: no JSON; write it again as it has to be"
+    )
+
+
 def test_a_topic_waits_for_its_brokers(brokers: Brokers, lines: pytest.LogCaptureFixture) -> None:
     brokers.fence(3)
     wanted = asked_topic("a", (1,), (3,))
@@ -187,7 +194,7 @@ def test_many_refusals_are_few_lines(brokers: Brokers, lines: pytest.LogCaptureF
     lines.clear()
     assert brokers.ask(*(asked_topic(f"t{number}", (9,)) for number in range(1000))) == []
     assert len(lines.messages) == 11
-    assert lines.messages[-1] == "990 more of these requests are refused and removed"
+    assert lines.messages[-1] == "990 more of these requests are refused"
 
 
 def test_partitions_are_added(brokers: Brokers) -> None:
@@ -206,7 +213,7 @@ def test_other_partitions_are_refused(
     created(brokers, "a", (1, 2))
     assert brokers.ask(RequestedTopic("/topics/a", "a", dict.fromkeys(numbers, (1, 2)), {})) == []
     assert brokers.replicas("a") == [(1, 2)]
-    assert "/topics/a is refused and removed" in lines.messages[-1]
+    assert "/topics/a is refused and put back as it was: " in lines.messages[-1]
 
 
 def test_topics_are_deleted(brokers: Brokers, lines: pytest.LogCaptureFixture) -> None:
@@ -268,10 +275,12 @@ def test_settings_are_refused(
     brokers: Brokers, lines: pytest.LogCaptureFixture, resource: tuple[int, str], config: dict[str, str]
 ) -> None:
     created(brokers, "a", (1, 2))
+    assert brokers.ask(RequestedConfig("/config/2", 4, "2", {"leader.replication.throttled.rate": "9"}, ())) == []
     before = brokers.controller.image
     assert brokers.ask(RequestedConfig("/config/x", *resource, config, ())) == []
     assert brokers.controller.image is before
-    assert "/config/x is refused and removed" in lines.messages[-1]
+    fate = "put back as it was" if resource in {(2, "a"), (4, "2")} else "removed"
+    assert f"/config/x is refused and {fate}: " in lines.messages[-1]
 
 
 # -- replicas and leaders ---------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from uuid import UUID
 from barnabas.config.broker import BrokerConfig
 from barnabas.controller.reassignment_control import Reassignment
 from barnabas.controller.replication_control import MAX_PARTITIONS_PER_REQUEST
-from barnabas.controller.requests import ConfigResource, ElectionType, PartitionsRequest, TopicRequest
+from barnabas.controller.requests import ConfigResource, ElectionType, PartitionsRequest, ResourceType, TopicRequest
 from barnabas.errors import (
     ElectionNotNeeded,
     InvalidRequest,
@@ -236,15 +236,30 @@ class OutsideRequests:
         self._say(f"%.200s: {done}", [each for each, error in outcomes if error is None])
         refused = [(each, error) for each, error in outcomes if error is not None]
         for request, error in refused[:_LINES_MAX]:
+            fate = "put back as it was" if self._comes_back(request) else "removed"
             reason = error.message.removesuffix(".")
             self._log.warning(
-                "%.200s is refused and removed: %.200s; write it again as it has to be", _label(request), reason
+                "%.200s is refused and %s: %.200s; write it again as it has to be", _label(request), fate, reason
             )
         if len(refused) > _LINES_MAX:
-            self._log.warning("%d more of these requests are refused and removed", len(refused) - _LINES_MAX)
+            self._log.warning("%d more of these requests are refused", len(refused) - _LINES_MAX)
         settled = [each for each, _ in outcomes]
         if not self._registry.settle_requests(settled, controller_epoch=self._epoch):
             raise RequestTimedOut("another broker is the controller")
+
+    def _comes_back(self, request: OutsideRequest) -> bool:
+        """Returns whether a node is of something that is there, so that it gets back what it had."""
+        image = self._controller.image
+        match request:
+            case RequestedTopic():
+                return request.name in image.topics
+            case RequestedConfig(resource_type=ResourceType.BROKER):
+                return bool(image.broker_config(request.name))
+            case RequestedConfig():
+                return request.name in image.topics
+            case UnreadableRequest():
+                return request.comes_back
+        return False
 
     def _say(self, text: str, requests: Sequence[OutsideRequest]) -> None:
         for request in requests[:_LINES_MAX]:

@@ -73,6 +73,8 @@ class UnreadableRequest(NamedTuple):
     reason: str
     notifications: tuple[str, ...] = ()
     """The nodes that tell of it."""
+    comes_back: bool = False
+    """Whether the node is of something that is there, and gets back what it had."""
 
 
 OutsideRequest: TypeAlias = (

@@ -120,7 +120,7 @@ class RequestNodes:
             if path == znodes.TOPICS:
                 self._list_topics()
             elif path == znodes.CONFIG_CHANGES:
-                self._list_config_changes()
+                self._list_config_changes(image)
             elif path in _PARENTS:
                 self._list_names(path)
             else:
@@ -183,7 +183,7 @@ class RequestNodes:
             else:
                 self._put(path, UnreadableRequest(path, "only brokers of Apache Kafka report there"))
 
-    def _list_config_changes(self) -> None:
+    def _list_config_changes(self, image: MetadataImage) -> None:
         """Reads the first notifications of changed settings, and the settings. The others follow when these are
         settled."""
         self._drop("/config/")
@@ -205,7 +205,7 @@ class RequestNodes:
                     raise _Unreadable("the node is not there, or not to be read")
                 request = RequestedConfig(path, resource_type, name, _parse(found.data, _config), tuple(told))
             except _Unreadable as error:
-                request = UnreadableRequest(path, str(error), tuple(told))
+                request = UnreadableRequest(path, str(error), tuple(told), _content(path, image) is not None)
             self._put(path, request, version=None if found is None else found.version)
 
     def _read_list(self, path: str) -> None:
@@ -335,7 +335,7 @@ def _requested_topic(path: str, node: Node, config: Node | None, topic: TopicIma
             return UnreadableRequest(path, "the topic was not created, or not deleted, to the end")
         return RequestedTopic(path, name, assignment.replicas, {} if config is None else _parse(config.data, _config))
     except _Unreadable as error:
-        return UnreadableRequest(path, str(error))
+        return UnreadableRequest(path, str(error), comes_back=topic is not None)
 
 
 def _assignment(found: dict[str, Any]) -> _Assignment:
