@@ -498,6 +498,23 @@ def test_requests_of_other_programs_keep_the_registry_where_it_is(
     require_equal(path, CONTENT)
 
 
+def test_what_a_controller_tells_others_is_no_request(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    path, other, file = ZooKeeperPlace(zookeeper), ZooKeeperPlace(zookeeper), FilePlace(tmp_path / "registry.db")
+    put(file, CONTENT)
+    move(file, path)
+    with closing(path.registry()) as one:
+        assert one.register_broker(BrokerRegistration(1, {UUID(int=1): "/data/one"}, ())) is not None
+        epoch = one.elect_controller()
+        assert epoch is not None
+        assert one.write([SetBrokerConfig("", {"a": "3"})], controller_epoch=epoch)
+    with another_program(path.connect) as program:
+        assert len(program.get_children("/config/changes")) == 1
+    assert move(path, other).differences == ()
+    with another_program(other.connect) as program:
+        assert program.get_children("/config/changes") == []
+        assert program.get("/feature")[0] == b'{"version":1,"status":1,"features":{}}'
+
+
 def test_a_registry_without_the_epoch_of_its_controller_is_moved(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     path, file = ZooKeeperPlace(zookeeper), FilePlace(tmp_path / "registry.db")
     put(path, CONTENT)

@@ -118,6 +118,7 @@ class _Simulation:
         async def create() -> None:
             async with barnabas.aio.Admin(bootstrap_servers=self.cluster.bootstrap_servers) as admin:
                 await admin.create_topics([ORDERS, LEDGER, RENEWED])
+                await admin.alter_configs({("topic", ORDERS): {"retention.ms": "-1"}})
             done.append(True)
 
         self.cluster.spawn(self.cluster.client_host("admin"), create())

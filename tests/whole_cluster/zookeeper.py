@@ -8,9 +8,11 @@ What a broker does in one call of its registry takes no time, so no other one wr
 """
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 from unittest import mock
@@ -43,6 +45,7 @@ class _Znode(NamedTuple):
     data: bytes
     version: int = 0
     owner: int = 0
+    created_ms: int = 0
 
 
 _Tree = Mapping[str, _Znode]
@@ -78,6 +81,8 @@ class Ensemble:
         self.has_quorum = True
         self.lost_share = 0.0
         """The share of requests with which the connection is lost."""
+        self.numbers = count()
+        """The numbers of nodes whose path gets one."""
         self._sessions = 0
         world.after(TICK_S, self._tick)
 
@@ -435,8 +440,9 @@ class _Transaction:
     def check(self, path: str, version: int) -> None:
         self._steps.append(partial(_check, path, version))
 
-    def create(self, path: str, data: bytes, *, acl: object, ephemeral: bool) -> None:
-        self._steps.append(partial(_create, path, data, ephemeral))
+    def create(self, path: str, data: bytes, *, acl: object, ephemeral: bool, sequence: bool) -> None:
+        numbers = self._client._ensemble.numbers if sequence else None
+        self._steps.append(partial(_create, path, data, ephemeral, numbers))
 
     def set_data(self, path: str, data: bytes, version: int) -> None:
         self._steps.append(partial(_set, path, data, version))
@@ -461,17 +467,21 @@ def _check(path: str, version: int, tree: _Tree, session: int) -> list[tuple[str
     return []
 
 
-def _create(path: str, data: bytes, ephemeral: bool, tree: _Tree, session: int) -> list[tuple[str, _Znode | None]]:
+def _create(
+    path: str, data: bytes, ephemeral: bool, numbers: Iterator[int] | None, tree: _Tree, session: int
+) -> list[tuple[str, _Znode | None]]:
+    if numbers is not None:
+        path += f"{next(numbers):010}"
     if path in tree:
         raise NodeExistsError
     if path.rpartition("/")[0] not in tree:
         raise NoNodeError
-    return [(path, _Znode(data, 0, session if ephemeral else 0))]
+    return [(path, _Znode(data, 0, session if ephemeral else 0, time.time_ns() // 1_000_000))]
 
 
 def _set(path: str, data: bytes, version: int, tree: _Tree, session: int) -> list[tuple[str, _Znode | None]]:
     node = _found(tree, path, version)
-    return [(path, _Znode(data, node.version + 1, node.owner))]
+    return [(path, node._replace(data=data, version=node.version + 1))]
 
 
 def _delete(path: str, version: int, tree: _Tree, session: int) -> list[tuple[str, _Znode | None]]:
@@ -487,4 +497,4 @@ def _names(tree: _Tree, path: str) -> set[str]:
 
 
 def _stat(node: _Znode) -> Any:
-    return SimpleNamespace(version=node.version, ephemeralOwner=node.owner)
+    return SimpleNamespace(version=node.version, ephemeralOwner=node.owner, ctime=node.created_ms)

@@ -73,6 +73,15 @@ class Tree:
     def names(self, path: str) -> list[str]:
         return list(self.client.get_children(self.path(path)))
 
+    def notifications(self) -> list[str]:
+        """Returns the names of those that no controller of this cluster has written."""
+        names = sorted(self.names("/config/changes"))
+        return [
+            name
+            for name in names
+            if b"controller_epoch" not in self.client.get(self.path(f"/config/changes/{name}"))[0]
+        ]
+
     def notify(self, content: object) -> None:
         self.client.create(self.path("/config/changes/config_change_"), json.dumps(content).encode(), sequence=True)
 
@@ -343,11 +352,11 @@ def test_settings_are_asked_for_by_notifications(
     tree.put(node, {"version": 1, "config": {"c": "3"}})
     tree.notify(notification)
     tree.notify(notification)
-    names = [f"/config/changes/{name}" for name in sorted(tree.names("/config/changes"))]
+    names = [f"/config/changes/{name}" for name in tree.notifications()]
     wanted = RequestedConfig(node, *resource, {"c": "3"}, tuple(names))
     found = until(registry, lambda found: list(found) == [wanted])
     settle(registry, epoch, *found)  # refused: nobody has written it
-    assert tree.names("/config/changes") == []
+    assert tree.notifications() == []
     assert (tree.get(node) if tree.exists(node) else None) == before
 
 
@@ -395,7 +404,7 @@ def test_settings_that_cannot_be_read_are_as_before(
     assert found[0].comes_back
     settle(registry, epoch, *found)
     assert tree.get("/config/topics/t")["config"] == {"a": "1"}
-    assert tree.names("/config/changes") == []
+    assert tree.notifications() == []
 
 
 @pytest.mark.parametrize(
@@ -413,7 +422,7 @@ def test_other_settings_are_refused(one: tuple[TrackedRegistry, int], tree: Tree
     found = asked(registry)
     assert isinstance(found[0], UnreadableRequest)
     settle(registry, epoch, *found)
-    assert tree.names("/config/changes") == []
+    assert tree.notifications() == []
 
 
 def test_a_topic_that_waits_gets_the_settings_that_it_is_given_meanwhile(
@@ -434,7 +443,7 @@ def test_nothing_is_kept_of_notifications_that_are_withdrawn(one: tuple[TrackedR
     registry, _ = one
     tree.notify({"version": 2, "entity_path": "topics/t"})
     asked(registry)
-    tree.client.delete(tree.path("/config/changes/config_change_0000000000"))
+    tree.client.delete(tree.path(f"/config/changes/{tree.notifications()[0]}"))
     asked(registry, 0)
     assert registry._requests._versions == {}
 
@@ -446,8 +455,32 @@ def test_many_notifications_follow_each_other(one: tuple[TrackedRegistry, int], 
     asked(registry, 100)
     while found := registry.outside_requests():
         assert registry.settle_requests(found, controller_epoch=epoch)
-        until(registry, lambda found: bool(found) or not tree.names("/config/changes"))
-    assert tree.names("/config/changes") == []
+        until(registry, lambda found: bool(found) or not tree.notifications())
+    assert tree.notifications() == []
+
+
+def test_notifications_of_the_controller_are_for_others(
+    harness: ZooKeeperHarness, one: tuple[TrackedRegistry, int], tree: Tree
+) -> None:
+    registry, epoch = one
+    for number in range(150):
+        assert registry.write([SetTopicConfig("t", {"a": f"{number}"})], controller_epoch=epoch)
+    tree.put("/config/brokers/1", {"version": 1, "config": {"c": "3"}})
+    tree.notify({"version": 2, "entity_path": "brokers/1"})
+    (wanted,) = asked(registry)
+    assert wanted.node == "/config/brokers/1"
+    two, _ = registered(harness, 2)
+    registry.end_session()
+    later = two.elect_controller()
+    assert later is not None
+    assert asked(two) == [wanted]
+    settle(two, later, wanted)
+    assert tree.notifications() == []
+    assert len(tree.names("/config/changes")) == 151
+    tree.put("/config/topics/t", {"version": 1, "config": {"c": "3"}})  # as in Kafka, nobody hears of it
+    assert two.write([DeleteTopic("t", TOPIC)], controller_epoch=later)
+    two._requests.changed("")
+    asked(two, 0)
 
 
 # -- replicas and leaders ---------------------------------------------------------------------------------------------
@@ -503,7 +536,7 @@ def test_a_list_that_was_written_again_is_not_removed(one: tuple[TrackedRegistry
 # -- hostile content --------------------------------------------------------------------------------------------------
 
 NODES = (
-    *("/brokers/topics/t", "/brokers/topics/new", "/config/changes/config_change_0000000000"),
+    *("/brokers/topics/t", "/brokers/topics/new", "/config/changes/config_change_9999999999"),
     *("/admin/reassign_partitions", "/admin/preferred_replica_election"),
 )
 GARBAGE = (
@@ -577,7 +610,8 @@ def test_what_may_not_be_read_is_passed_over(
     registry._requests.changed("")  # ZooKeeper tells nobody of a change in what he may not read
     until(registry, lambda _: set(told()) >= {*NODES[1:], "/config/brokers/1"})
     assert len(told()) == len(set(told()))
-    assert tree.names("/config/changes") == ["config_change_0000000000"], "the other one was of no use"
+    left = ["config_change_0000000000", "config_change_9999999999"]
+    assert sorted(tree.names("/config/changes")) == left, "the tool's one was of no use"
 
 
 # -- who looks, and when ----------------------------------------------------------------------------------------------

@@ -176,10 +176,15 @@ class OutsideModel(RuleBasedStateMachine):
         except (NoNodeError, ValueError):
             return {}
 
+    def notifications(self) -> list[str]:
+        """Returns those that no controller of this cluster has written."""
+        paths = [f"/config/changes/{name}" for name in self.tree.get_children("/config/changes")]
+        return [path for path in paths if "controller_epoch" not in self.json_of(path)]
+
     def wrong(self) -> str:
         """Returns what is not as it has to be in the end."""
         image = self.active.image
-        left = [*self.tree.get_children("/admin/delete_topics"), *self.tree.get_children("/config/changes")]
+        left = [*self.tree.get_children("/admin/delete_topics"), *self.notifications()]
         if left or self.tree.exists("/admin/preferred_replica_election") is not None:
             return f"pending: {left}, or an election"
         if set(self.tree.get_children("/brokers/topics")) != set(image.topics):

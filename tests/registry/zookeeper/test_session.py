@@ -2,6 +2,7 @@
 
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -149,6 +150,18 @@ def test_an_ephemeral_node_is_of_its_session(session: ZooKeeperSession) -> None:
     (node,) = session.read(["/a"])
     assert node is not None
     assert node.owner == session.id != 0
+
+
+def test_nodes_are_numbered_by_zookeeper(session: ZooKeeperSession) -> None:
+    session.commit([Create("/a"), Create("/a/b_", b"1", numbered=True), Create("/a/b_", b"2", numbered=True)])
+    assert sorted(session.children(["/a"])[0]) == ["b_0000000000", "b_0000000001"]
+    session.delete(["/a/b_0000000001"])
+    session.commit([Create("/a/b_", b"3", numbered=True)])
+    first, last = sorted(session.children(["/a"])[0])
+    assert last > "b_0000000001"
+    nodes = session.read([f"/a/{first}", f"/a/{last}"])
+    assert [node and node.data for node in nodes] == [b"1", b"3"]
+    assert all(node and abs(node.created_ms - time.time() * 1000) < 60_000 for node in nodes)
 
 
 def test_reads_make_no_path(zookeeper: ZooKeeperServer) -> None:

@@ -23,6 +23,7 @@ from barnabas.registry.registry import (
     RegistryUnavailable,
     SetBrokerConfig,
     SetFenced,
+    SetTopicConfig,
 )
 from barnabas.types import BrokerId
 from registry import conformance
@@ -127,6 +128,90 @@ def test_a_cluster_of_an_older_release_gets_the_nodes_of_kafka_that_it_lacks(har
     client.set(path, b"another")
     harness.open()
     assert client.get(path)[0] == b"another"
+
+
+def told(harness: ZooKeeperHarness) -> list[tuple[str, str]]:
+    """Returns the names and the subjects of the notifications of changed settings."""
+    names = sorted(client_of(harness.opened[0]).get_children(path_in(harness, "/config/changes")))
+    found = [(name, json_of(harness, f"/config/changes/{name}")) for name in names]
+    assert all(each["version"] == 2 for _, each in found)
+    return [(name, each["entity_path"]) for name, each in found]
+
+
+def test_other_programs_are_told_of_changed_settings(harness: ZooKeeperHarness) -> None:
+    one, epoch = controller(harness)
+    assert one.write([CreateTopic("t", TOPIC, (PARTITION,), {"a": "1"})], controller_epoch=epoch)
+    assert told(harness) == [], "a new topic is told of by its own node"
+    changes = [SetTopicConfig("t", {"a": "2"}), SetBrokerConfig("", {"b": "2"}), SetBrokerConfig("1", {"b": "2"})]
+    assert one.write(changes, controller_epoch=epoch)
+    assert told(harness) == [
+        ("config_change_0000000000", "topics/t"),
+        ("config_change_0000000001", "brokers/<default>"),
+        ("config_change_0000000002", "brokers/1"),
+    ]
+    assert one.write([SetTopicConfig("t", {}), DeleteTopic("t", TOPIC)], controller_epoch=epoch)
+    assert one.outside_requests() == []
+    assert one.write([SetBrokerConfig("", {"b": "3"})], controller_epoch=epoch)
+    assert told(harness)[3:] == [("config_change_0000000003", "brokers/<default>")]
+
+
+def changes_read(registry: ZooKeeperRegistry, count: int) -> None:
+    """Waits until the controller knows of this number of its notifications."""
+    deadline = time.monotonic() + 30
+    while len(registry._requests._own_changes) != count:
+        assert registry.outside_requests() == []
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_notifications_are_removed_after_a_quarter_of_an_hour(
+    harness: ZooKeeperHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, epoch = controller(harness)
+    now_ms = time.time_ns() // 1_000_000
+    for number in range(2):
+        assert one.write([SetBrokerConfig("", {"b": f"{number}"})], controller_epoch=epoch)
+    changes_read(one, 2)
+    theirs = client_of(one).create(path_in(harness, "/config/changes/config_change_"), b"{", sequence=True)
+    for minutes, left in ((14, 4), (16, 3)):
+        monkeypatch.setattr(
+            "barnabas.registry.zookeeper.zookeeper_registry._now_ms", lambda now=now_ms + minutes * 60_000: now
+        )
+        assert one.write([SetBrokerConfig("1", {"b": f"{minutes}"})], controller_epoch=epoch)
+        names = client_of(one).get_children(path_in(harness, "/config/changes"))
+        assert len(names) == left
+    assert theirs.rpartition("/")[2] in names, "what nobody has looked at stays"
+
+
+def test_notifications_are_bounded_in_number(harness: ZooKeeperHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.registry.zookeeper.request_nodes._CHANGES_KEPT", 3)
+    one, epoch = controller(harness)
+    for number in range(5):
+        assert one.write([SetBrokerConfig("", {"b": f"{number}"})], controller_epoch=epoch)
+    changes_read(one, 5)
+    assert one.write(
+        [SetFenced(BrokerId(1), one.load().image.brokers[BrokerId(1)].epoch, True)], controller_epoch=epoch
+    )
+    assert [name for name, _ in told(harness)] == [f"config_change_000000000{number}" for number in (2, 3, 4)]
+    changes_read(one, 3)
+
+
+def test_a_change_whose_answer_is_lost_is_told_of_once(harness: ZooKeeperHarness) -> None:
+    one, epoch = controller(harness)
+    session = one._session
+
+    def lose(operations: Sequence[Operation]) -> None:
+        del session.commit  # type: ignore[method-assign]
+        session.commit(operations)
+        raise RegistryUnavailable("the answer is lost")
+
+    session.commit = lose  # type: ignore[method-assign]
+    change = SetBrokerConfig("", {"b": "1"})
+    with pytest.raises(RegistryUnavailable, match="the answer is lost"):
+        one.write([change], controller_epoch=epoch)
+    assert one.load().image.broker_config("") == {"b": "1"}
+    assert len(told(harness)) == 1
+    assert one.outside_requests() == []
 
 
 def test_a_deleted_topic_leaves_no_nodes(harness: ZooKeeperHarness) -> None:

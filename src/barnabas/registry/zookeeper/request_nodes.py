@@ -8,6 +8,8 @@
 | `/admin/reassign_partitions` | `kafka-reassign-partitions.sh --execute` | other replicas |
 | `/admin/preferred_replica_election` | `kafka-preferred-replica-election.sh` | elections of preferred leaders |
 
+A controller of this cluster writes notifications as well, which tell other programs, and ask for nothing.
+
 Each is watched. A watch that fires, and the end of a connection, which ends all watches, only note what is to be read.
 Anybody may write there: what is read has to be bounded, and may be anything.
 """
@@ -16,6 +18,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -55,6 +58,10 @@ _NAME: Final = re.compile(f"{NAME_CHARACTER}{{1,249}}")
 """A longer name is not of a topic, and might not fit into a request."""
 _TOPIC: Final = 2
 _BROKER: Final = 4
+_CHANGES_KEPT_MS: Final = 15 * 60 * 1000
+"""The time for which others can read that settings have changed, as with Kafka."""
+_CHANGES_KEPT: Final = 10_000
+"""The number of such notifications that are kept at most: their names have to fit into one answer."""
 _PARENTS: Final = (
     znodes.TOPICS,
     znodes.CONFIG_CHANGES,
@@ -93,6 +100,9 @@ class RequestNodes:
         """The requests by node, in the order in which they were found."""
         self._versions: dict[str, int] = {}
         """The versions at which their nodes were read."""
+        self._own_changes: dict[str, int] = {}
+        """The notifications of this cluster's controllers with the times of their creation, oldest first. They ask for
+        nothing."""
 
     def changed(self, path: str) -> None:
         """Notes that a node may have changed, or with "" that everything may have. Called from any thread."""
@@ -113,6 +123,7 @@ class RequestNodes:
             self._topics.clear()
             self._pending.clear()
             self._versions.clear()
+            self._own_changes.clear()
             self._unread = dict.fromkeys((*_PARENTS, *_LISTS))
         else:
             self._unread.update(dict.fromkeys(sorted(changed)))
@@ -187,12 +198,8 @@ class RequestNodes:
         """Reads the first notifications of changed settings, and the settings. The others follow when these are
         settled."""
         self._drop("/config/")
-        names = self._names_below(znodes.CONFIG_CHANGES)
-        notifications = [f"{znodes.CONFIG_CHANGES}/{name}" for name in names[:_AT_A_TIME]]
         entities: dict[tuple[str, int, str], list[str]] = {}
-        for path, node in zip(notifications, self._read(notifications)):
-            if node is None:
-                continue
+        for path, node in self._notifications():
             try:
                 entities.setdefault(_parse(node.data, _entity), []).append(path)
             except _Unreadable as error:
@@ -207,6 +214,34 @@ class RequestNodes:
             except _Unreadable as error:
                 request = UnreadableRequest(path, str(error), tuple(told), _content(path, image) is not None)
             self._put(path, request, version=None if found is None else found.version)
+
+    def _notifications(self) -> list[tuple[str, Node]]:
+        """Returns the first notifications that others have written."""
+        paths = [f"{znodes.CONFIG_CHANGES}/{name}" for name in self._names_below(znodes.CONFIG_CHANGES)]
+        self._own_changes = {path: self._own_changes[path] for path in paths if path in self._own_changes}
+        unread = iter([path for path in paths if path not in self._own_changes])
+        found: list[tuple[str, Node]] = []
+        while part := list(islice(unread, _AT_A_TIME - len(found))):
+            for path, node in zip(part, self._read(part)):
+                if node is not None and _is_own(node.data):
+                    self._own_changes[path] = node.created_ms
+                elif node is not None:
+                    found.append((path, node))
+        return found
+
+    def forget_changes(self, now_ms: int, is_mine: Sequence[Check]) -> None:
+        """Removes the notifications of this cluster's controllers that are old, or too many, if `is_mine` holds. Raises
+        Conflict."""
+        removed: list[str] = []
+        for path, created_ms in self._own_changes.items():
+            left = len(self._own_changes) - len(removed)
+            if left <= _CHANGES_KEPT and created_ms >= now_ms - _CHANGES_KEPT_MS:
+                break
+            removed.append(path)
+        for part in batches(map(Delete, removed)) if removed else ():
+            self._session.commit([*is_mine, *part])
+        for path in removed:
+            del self._own_changes[path]
 
     def _read_list(self, path: str) -> None:
         """Reads a node with a list of partitions."""
@@ -347,6 +382,13 @@ def _assignment(found: dict[str, Any]) -> _Assignment:
 
 def _config(found: dict[str, Any]) -> dict[str, str]:
     return {_text(name): _text(value) for name, value in found["config"].items()}
+
+
+def _is_own(data: bytes) -> bool:
+    """Returns whether a controller of this cluster tells of changed settings."""
+    with suppress(_Unreadable):
+        return _parse(data, lambda found: found["version"] == 2 and type(found["controller_epoch"]) is int)
+    return False
 
 
 def _entity(found: dict[str, Any]) -> tuple[str, int, str]:

@@ -100,6 +100,7 @@ class Node(NamedTuple):
     version: int
     owner: int
     """The session of an ephemeral node; 0 for the others."""
+    created_ms: int
 
 
 class Check(NamedTuple):
@@ -115,6 +116,8 @@ class Create(NamedTuple):
     ephemeral: bool = False
     secret: bool = False
     """Whether only the creator may read it, if it has authenticated to ZooKeeper."""
+    numbered: bool = False
+    """Whether ZooKeeper appends ten digits to the path: a number above those of all nodes that have been there."""
 
 
 class Set(NamedTuple):
@@ -297,7 +300,7 @@ class ZooKeeperSession:
             return self._client.get_async(full, watch=self._watched if watch else None)
 
         return [
-            None if found is None else Node(found[0] or b"", found[1].version, found[1].ephemeralOwner)
+            None if found is None else Node(found[0] or b"", *_stat(found[1]))
             for found in self._gather(ask, paths, sync, skips_hidden)
         ]
 
@@ -318,7 +321,7 @@ class ZooKeeperSession:
             return self._client.exists_async(full, watch=self._watched)
 
         found = self._gather(ask, [path], False, skips_hidden)[0]
-        return None if found is None else Node(b"", found.version, found.ephemeralOwner)
+        return None if found is None else Node(b"", *_stat(found))
 
     def _gather(
         self, ask: Callable[[str], Any], paths: Sequence[str], sync: bool, skips_hidden: bool = False
@@ -362,7 +365,8 @@ class ZooKeeperSession:
                     transaction.check(path, operation.version)
                 case Create():
                     acl = self._secret_acl if operation.secret else self._acl
-                    transaction.create(path, operation.data, acl=acl, ephemeral=operation.ephemeral)
+                    flags = {"ephemeral": operation.ephemeral, "sequence": operation.numbered}
+                    transaction.create(path, operation.data, acl=acl, **flags)
                 case Set():
                     transaction.set_data(path, operation.data, operation.version)
                 case Delete():
@@ -440,3 +444,8 @@ class ZooKeeperSession:
         with suppress(KazooException):
             self._client.stop()
             self._client.close()
+
+
+def _stat(found: Any) -> tuple[int, int, int]:
+    """Returns what a Node has beside its data."""
+    return found.version, found.ephemeralOwner, found.ctime

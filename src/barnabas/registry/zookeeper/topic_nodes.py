@@ -13,7 +13,7 @@ from barnabas.registry.zookeeper import znodes
 from barnabas.registry.zookeeper.session import Create, Delete, Operation, Set
 from barnabas.registry.zookeeper.znodes import TopicMarker, Touched
 
-__all__ = ["TopicOperations", "batches", "removal", "topic_operations", "uncertain_paths"]
+__all__ = ["TopicOperations", "batches", "notifications", "removal", "topic_operations", "uncertain_paths"]
 
 _BATCH_BYTES_MAX: Final = 512 * 1024
 """The bound of a transaction, which ZooKeeper's jute.maxbuffer of 1 MB has to hold with its frame."""
@@ -140,6 +140,18 @@ def removal(topic: TopicImage) -> list[Operation]:
 def _config(path: str, config: Mapping[str, str], exists: Callable[[str], bool]) -> Operation:
     data = znodes.encode_config(config)
     return Set(path, data) if exists(path) else Create(path, data)
+
+
+def notifications(before: MetadataImage, after: MetadataImage, touched: Touched) -> Iterable[Operation]:
+    """Yields the operations that tell other programs of changed settings. As with Kafka, those of a topic that is made
+    or deleted are no change."""
+    names = touched.topic_configs & before.topics.keys() & after.topics.keys()
+    paths = (
+        *map(znodes.topic_config_path, sorted(names)),
+        *map(znodes.broker_config_path, sorted(touched.broker_configs)),
+    )
+    for path in paths:
+        yield Create(znodes.CONFIG_CHANGE, znodes.encode_config_change(path, after.controller_epoch), numbered=True)
 
 
 def batches(operations: Iterable[Operation]) -> list[list[Operation]]:

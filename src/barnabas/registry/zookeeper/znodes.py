@@ -23,6 +23,7 @@ __all__ = [
     "BROKER_IDS",
     "BROKER_SEQUENCE",
     "CLUSTER_ID",
+    "CONFIG_CHANGE",
     "CONFIG_CHANGES",
     "CONTROLLER",
     "CONTROLLER_EPOCH",
@@ -55,6 +56,7 @@ __all__ = [
     "encode_assignment",
     "encode_cluster_id",
     "encode_config",
+    "encode_config_change",
     "encode_controller",
     "encode_directories",
     "encode_leader_changes",
@@ -92,6 +94,8 @@ CLUSTER_ID: Final = "/cluster/id"
 TOPIC_CONFIGS: Final = "/config/topics"
 BROKER_CONFIGS: Final = "/config/brokers"
 CONFIG_CHANGES: Final = "/config/changes"
+CONFIG_CHANGE: Final = "/config/changes/config_change_"
+"""The notification of changed settings, without its number."""
 DELETE_TOPICS: Final = "/admin/delete_topics"
 ISR_CHANGES: Final = "/isr_change_notification"
 LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
@@ -461,6 +465,12 @@ def broker_config_name(node: str) -> str:
 
 def encode_config(config: Mapping[str, str]) -> bytes:
     return encode({"version": 1, "config": dict(config)})
+
+
+def encode_config_change(path: str, controller_epoch: int) -> bytes:
+    """Returns the notification that the settings in a node have changed. Kafka's have no epoch."""
+    entity = path.removeprefix("/config/")
+    return encode({"version": 2, "entity_path": entity, "controller_epoch": controller_epoch})
 
 
 def parse_config(path: str, data: bytes) -> dict[str, str]:

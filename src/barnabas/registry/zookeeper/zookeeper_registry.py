@@ -57,7 +57,14 @@ from barnabas.registry.zookeeper.session import (
     ZooKeeperAccess,
     ZooKeeperSession,
 )
-from barnabas.registry.zookeeper.topic_nodes import TopicOperations, batches, removal, topic_operations, uncertain_paths
+from barnabas.registry.zookeeper.topic_nodes import (
+    TopicOperations,
+    batches,
+    notifications,
+    removal,
+    topic_operations,
+    uncertain_paths,
+)
 from barnabas.registry.zookeeper.znodes import State, Touched
 from barnabas.types import BrokerId
 
@@ -531,6 +538,7 @@ class ZooKeeperRegistry(Registry):
                 self._session.delete_below(path, *is_mine)
             self._session.delete(self._session.all_below(topics.answered)[len(topics.answered) :], *is_mine)
             decisive = [*self._registrations(change), *topics.decisive, *self._leader_rows(leader_changes)]
+            decisive += notifications(self._image, change.image, touched)
             if len(batches(topics.prepared + decisive + topics.descriptive)) == 1:
                 decisive = topics.prepared + decisive + topics.descriptive
                 topics.descriptive.clear()
@@ -556,6 +564,7 @@ class ZooKeeperRegistry(Registry):
                         self._session.commit([*is_mine, *part])
                 except Conflict:  # somebody else has written there
                     self._session.delete_below(znodes.topic_path(topic.name), *is_mine)
+            self._requests.forget_changes(_now_ms(), is_mine)
         except (Conflict, RegistryUnavailable) as error:
             _log.warning("ZooKeeper still has nodes of before: %s", error)
 
