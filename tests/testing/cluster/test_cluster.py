@@ -1,8 +1,10 @@
 """The verbs of the test kit's cluster, each by its effect on real clients."""
 
+import asyncio
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +23,7 @@ from barnabas.errors import (
     UsageError,
 )
 from barnabas.testing import Broker, Cluster
+from barnabas.testing.cluster import cluster as cluster_module
 from barnabas.types import BrokerId
 from stopwatch import Stopwatch
 
@@ -92,6 +95,48 @@ print([thread.name for thread in threading.enumerate()])
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
     assert (done.stdout.strip(), done.stderr) == ("['MainThread']", "")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_it_works_inside_a_running_event_loop(processes: bool) -> None:
+    async def run() -> None:
+        with Cluster(2, processes=processes) as cluster:
+            cluster.create_topic("t", assignments={0: [1, 2]})
+            cluster.pause(2)
+            cluster.slow(1, 2, 1)
+            cluster.cut(1, 2)
+            cluster.heal()
+            cluster.resume(2)
+            cluster.kill(2)
+            cluster.start(2)
+            cluster.wait_in_sync()
+            assert [topic.name for topic in cluster.admin.list_topics()] == ["t"]
+            cluster.reset()
+
+    asyncio.run(run())
+
+
+def test_a_start_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(cluster_module, "Links", refuse)
+    cluster = Cluster()
+    with pytest.raises(OSError, match="no network"):
+        cluster.start()
+    assert not list(tmp_path.iterdir())
+    assert not cluster.is_running
+    monkeypatch.undo()
+    with cluster:
+        assert cluster.controller, "it can be tried again"
+
+
+def test_the_close_of_a_cluster_that_never_ran_removes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kept").touch()
+    monkeypatch.chdir(tmp_path)
+    Cluster().close()
+    assert (tmp_path / "kept").exists()
 
 
 def test_a_cluster_that_does_not_run_says_so(cluster: Cluster) -> None:

@@ -90,7 +90,7 @@ class Cluster:
         self._brokers: dict[int, Broker] = {}
         self._ports: list[ReservedPort] = []
         self._links: Links | None = None
-        self.data_dir = Path()
+        self._data_dir: Path | None = None
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -102,13 +102,13 @@ class Cluster:
         if node_id is not None:
             self._start_broker(node_id)
             return self
-        if self._brokers:
+        if self.is_running:
             raise UsageError("the cluster runs already; start(i) starts a broker of it")
-        self.data_dir = Path(tempfile.mkdtemp(prefix="barnabas-"))
-        client_ports, peer_ports = ({node_id: self._reserved() for node_id in self.node_ids} for _ in range(2))
-        self._links = Links(peer_ports)
-        self._launcher = Launcher() if self._processes else None
         try:
+            self._data_dir = Path(tempfile.mkdtemp(prefix="barnabas-"))
+            client_ports, peer_ports = ({node_id: self._reserved() for node_id in self.node_ids} for _ in range(2))
+            self._links = Links(peer_ports)
+            self._launcher = Launcher() if self._processes else None
             for node_id in self.node_ids:
                 self._brokers[node_id] = self._new_broker(node_id, client_ports[node_id], peer_ports[node_id])
             with ThreadPoolExecutor(len(self._brokers) if self._processes else 1) as threads:
@@ -150,26 +150,28 @@ class Cluster:
         return self.data_dir / f"broker-{node_id}"
 
     def close(self) -> None:
-        """Ends all brokers at once, and removes their data."""
-        if "admin" in self.__dict__:
-            self.admin.close()
-            del self.__dict__["admin"]
-        running = [broker for broker in self._brokers.values() if broker.is_running]
-        for broker in running:
-            broker.pause()  # nobody has to notice how the others end
-        for broker in running:
-            broker.kill()
-        self._brokers.clear()
-        if self._launcher is not None:
-            self._launcher.close()
-            self._launcher = None
-        if self._links is not None:
-            self._links.close()
-            self._links = None
-        for port in self._ports:
-            port.release()
-        self._ports.clear()
-        shutil.rmtree(self.data_dir, ignore_errors=True)
+        """Ends all brokers at once, and removes their data. All steps run, even if one before them fails."""
+        with contextlib.ExitStack() as steps:  # the last callback runs first
+            if self._data_dir is not None:
+                steps.callback(shutil.rmtree, self._data_dir, ignore_errors=True)
+            for port in self._ports:
+                steps.callback(port.release)
+            self._ports.clear()
+            if self._links is not None:
+                steps.callback(self._links.close)
+                self._links = None
+            if self._launcher is not None:
+                steps.callback(self._launcher.close)
+                self._launcher = None
+            running = [broker for broker in self._brokers.values() if broker.is_running]
+            self._brokers.clear()
+            for broker in running:
+                steps.callback(broker.kill)
+            for broker in running:
+                steps.callback(broker.pause)  # nobody has to notice how the others end
+            admin = self.__dict__.pop("admin", None)
+            if admin is not None:
+                steps.callback(admin.close)
 
     def __enter__(self) -> "Cluster":
         return self.start()
@@ -178,6 +180,18 @@ class Cluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the cluster is started; single brokers of it may have ended."""
+        return bool(self._brokers)
+
+    @property
+    def data_dir(self) -> Path:
+        """The directory with those of the brokers. Raises UsageError before the first start."""
+        if self._data_dir is None:
+            raise UsageError("the cluster has no data before its first start: use `with Cluster() as cluster`, or start()")
+        return self._data_dir
 
     def broker(self, node_id: int) -> Broker:
         """Returns a broker by its node id, from 1 on. Raises UsageError if there is no such broker."""

@@ -55,10 +55,14 @@ class Links:
         self._targets = brokers
         self._ports = {node_id: ReservedPort() for node_id in brokers}
         self._servers: dict[int, asyncio.Server] = {}
-        for node_id in brokers:
-            self._loop.run_until_complete(self._listen(node_id))
         self._thread = threading.Thread(target=self._loop.run_forever, name="barnabas-links", daemon=True)
         self._thread.start()
+        try:
+            for node_id in brokers:
+                asyncio.run_coroutine_threadsafe(self._listen(node_id), self._loop).result(_PATIENCE_S)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def ports(self) -> dict[int, int]:
