@@ -462,3 +462,35 @@ def test_waiting_in_vain_says_what_is_missing(cluster: Cluster) -> None:
     cluster.wait_for(lambda: cluster.in_sync_replicas("t") == {1, 2}, what="the ISR of two")
     with pytest.raises(TimeoutError, match="t-0 has 1, 2 of 1, 2, 3"):
         cluster.wait_in_sync(timeout=0.05)
+
+
+def test_replicas_of_a_broker_that_was_just_killed_or_paused_are_not_in_sync(cluster: Cluster) -> None:
+    leader, follower = others(cluster, cluster.controller)
+    cluster.create_topic("t", assignments={0: [leader, follower, cluster.controller]})
+    cluster.pause(follower)
+    with pytest.raises(TimeoutError, match=f"broker {follower} is paused"):
+        cluster.wait_in_sync(timeout=0)
+    cluster.resume(follower)
+    cluster.wait_in_sync()
+    cluster.kill(follower)
+    with pytest.raises(TimeoutError, match=f"broker {follower} does not run"):
+        cluster.wait_in_sync(timeout=0)
+    cluster.start(follower)
+    cluster.wait_in_sync()
+    assert cluster.in_sync_replicas("t") == {1, 2, 3}
+
+
+def test_replicas_that_were_just_cut_off_are_not_in_sync(cluster: Cluster) -> None:
+    controller = cluster.controller
+    leader, follower = others(cluster, controller)
+    cluster.create_topic("t", assignments={0: [leader, follower]})
+    for other, one_way in ((leader, False), (leader, True), (controller, True)):
+        cluster.cut(other, follower, one_way=one_way)
+        with pytest.raises(TimeoutError, match=f"broker {follower} is cut off from broker {other}"):
+            cluster.wait_in_sync(timeout=0)
+        cluster.heal()
+        cluster.wait_in_sync()
+    cluster.create_topic("u", assignments={0: [controller, follower], 1: [controller, leader]})
+    cluster.admin.delete_topics("t")
+    cluster.cut(leader, follower)
+    cluster.wait_in_sync()

@@ -406,18 +406,34 @@ class Cluster:
     # --- waiting ----------------------------------------------------------------------------------------------------
 
     def wait_in_sync(self, timeout: float = 30.0) -> None:
-        """Waits until all replicas of all partitions are in sync. Raises TimeoutError, which names those that are
-        not."""
+        """Waits until all replicas of all partitions are in sync. Those that cannot be for long do not count, although
+        the controller has not noticed yet: their broker does not run, is paused, or is cut off from the leader or the
+        controller. Raises TimeoutError, which names the replicas and the brokers."""
 
         def lagging() -> list[str]:
-            return [
-                f"{name}-{number} has {_numbers(partition.isr)} of {_numbers(partition.replicas)}"
-                for name, topic in self._newest_image().topics.items()
-                for number, partition in enumerate(topic.partitions)
-                if set(partition.isr) != set(partition.replicas)
-            ]
+            image = self._newest_image()
+            found: list[str] = []
+            for name, topic in image.topics.items():
+                for number, partition in enumerate(topic.partitions):
+                    needed = (int(partition.leader), int(image.controller_id))
+                    unfit = {int(each): self._unfitness(int(each), needed) for each in partition.replicas}
+                    in_sync = {int(each) for each in partition.isr if not unfit[int(each)]}
+                    if in_sync != set(unfit):
+                        of = f"{name}-{number} has {_numbers(in_sync)} of {_numbers(unfit)}"
+                        found.append("; ".join((of, *filter(None, unfit.values()))))
+            return found
 
         self.wait_for(lambda: not lagging(), timeout, lambda: f"not in sync within {timeout:g} s: {lagging()}")
+
+    def _unfitness(self, node_id: int, needed: Iterable[int]) -> str:
+        """Returns why a broker cannot stay in sync with partitions for which it needs these others; empty if it can."""
+        broker = self._brokers[node_id]
+        if not broker.is_running:
+            return f"broker {node_id} does not run"
+        if broker.is_paused:
+            return f"broker {node_id} is paused"
+        cut = [other for other in needed if self._network().is_cut_between(node_id, other)]
+        return f"broker {node_id} is cut off from broker {cut[0]}" if cut else ""
 
     def wait_for(
         self, condition: Callable[[], Any], timeout: float = 30.0, what: str | Callable[[], str] = "the condition"

@@ -101,6 +101,10 @@ class Links:
         """Returns whether no link from or to the broker is cut."""
         return not any(node_id in link for link in self._cut)
 
+    def is_cut_between(self, one: int, other: int) -> bool:
+        """Returns whether the link between two brokers is cut, at least one way."""
+        return not self._cut.isdisjoint(((one, other), (other, one)))
+
     def all_links(self) -> Iterable[Link]:
         return itertools.permutations(self._node_ids, 2)
 
