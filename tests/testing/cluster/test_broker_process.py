@@ -127,6 +127,35 @@ def test_a_process_that_somebody_else_has_ended_is_reported(broker: BrokerProces
     broker.start()
 
 
+def test_a_broker_that_somebody_else_has_ended_does_not_run() -> None:
+    with Cluster(processes=True) as cluster:
+        cluster.create_topic("t", assignments={0: [3, 1, 2]})
+
+        def end(node_id: int) -> None:
+            broker = cluster.broker(node_id)
+            assert isinstance(broker, BrokerProcess)
+            os.kill(broker.pid, signal.SIGKILL)
+            cluster.wait_for(lambda: not broker.is_running, what="the end of the process")
+
+        end(3)
+        assert cluster.leader("t") != 3
+        assert cluster.controller in (1, 2)
+        assert 3 in cluster.logs("t")
+        cluster.wait_for(lambda: cluster.in_sync_replicas("t") == {1, 2}, what="the ISR of two")
+        cluster.disk(3).full()
+        cluster.disk(3).heal()
+        cluster.start(3)
+        cluster.wait_in_sync()
+        cluster.pause(3)
+        end(3)
+        end(cluster.controller)
+        cluster.reset()
+        assert all(cluster.broker(node_id).topics() == [] for node_id in cluster.node_ids)
+        end(2)
+        cluster.kill(2)
+        end(1)
+
+
 def test_a_start_that_fails_can_be_tried_again() -> None:
     cluster = Cluster(1, processes=True, settings={"num.partition": 4})
     with pytest.raises(UsageError, match=r"num\.partition is not a setting"):

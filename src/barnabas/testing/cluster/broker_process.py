@@ -152,7 +152,7 @@ class BrokerProcess(Broker):
         self._launcher = launcher
         self._pid = 0
         self._connection: Connection | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._stopped = False
         self._process_disk = _Disk(self._if_running)
         self._process_clock = _Clock(self._if_running)
@@ -183,7 +183,7 @@ class BrokerProcess(Broker):
 
     @property
     def is_running(self) -> bool:
-        return self._connection is not None
+        return self._connection is not None and _is_there(self._pid)
 
     @property
     def is_paused(self) -> bool:
@@ -203,32 +203,39 @@ class BrokerProcess(Broker):
                     raise BrokerDied(f"process {pid} of the broker has not answered within {self.patience:g} s")
                 succeeded, result = connection.recv()
             except (EOFError, ConnectionError):
+                self._wait_for_end()
                 raise BrokerDied(f"process {pid} of the broker has ended; its error is on stderr") from None
         if not succeeded:
             raise result
         return cast(T, result)
 
     def _if_running(self, function: Callable[..., Any], *arguments: Any) -> None:
-        if self._connection is not None and not self._stopped:
-            self.call(function, *arguments)
+        if self.is_running and not self._stopped:
+            try:
+                self.call(function, *arguments)
+            except BrokerDied:  # the next start breaks what is to be broken
+                if self.is_running:
+                    raise
 
     # --- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> Broker:
-        if self._connection is not None:
+        if self.is_running:
             raise UsageError(f"the broker at {self._address} runs already; call stop() or restart()")
+        self._end()  # of a process that has ended by itself
         self._pid, self._connection = self._launcher.fork()
         disk_fault, skew_s = self._process_disk.fault, self._process_clock.skew_s
-        self._connection.send(Start(self.data_dir, self._settings, self.patience, disk_fault, skew_s, self._machine))
+        start = Start(self.data_dir, self._settings, self.patience, disk_fault, skew_s, self._machine)
         try:
+            self._connection.send(start)
             self._address = self.call(start_broker)
         except BaseException:
-            self._end()
+            self.kill()
             raise
         return self
 
     def stop(self) -> None:
-        if self._connection is not None:
+        if self.is_running:
             self.resume()
             try:
                 self.call(Broker.stop)
@@ -240,39 +247,57 @@ class BrokerProcess(Broker):
 
     def kill(self) -> None:
         """Ends the process by SIGKILL."""
-        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
-            os.kill(self.pid, signal.SIGKILL)
+        _signal(self.pid, signal.SIGKILL)
         self._end()
 
     def _end(self) -> None:
-        """Waits for the end of the process, whose connection is closed."""
-        connection, self._connection = self._connection, None
-        self._stopped = False
-        assert connection is not None
-        connection.close()
+        """Closes the connection to the process, if there is one, and waits for its end."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+            self._stopped = False
+            if connection is not None:
+                connection.close()
+                self._wait_for_end()
+
+    def _wait_for_end(self) -> None:
         deadline = time.monotonic() + self.patience
-        with contextlib.suppress(ProcessLookupError):
-            while True:
-                os.kill(self._pid, 0)
-                if time.monotonic() > deadline:
-                    raise BrokerDied(f"process {self._pid} of the broker does not end")
-                time.sleep(_POLL_S)
+        while _is_there(self._pid):
+            if time.monotonic() > deadline:
+                raise BrokerDied(f"process {self._pid} of the broker does not end")
+            time.sleep(_POLL_S)
 
     def pause(self) -> None:
         """Holds the process still by SIGSTOP."""
-        os.kill(self.pid, signal.SIGSTOP)
+        if not self.is_running:
+            raise UsageError("the broker does not run: call start()")
+        _signal(self._pid, signal.SIGSTOP)
         self._stopped = True
         while not _stands_still(self._pid):
             time.sleep(_POLL_S)
 
     def resume(self) -> None:
         if self._stopped:
-            os.kill(self._pid, signal.SIGCONT)
+            _signal(self._pid, signal.SIGCONT)
             self._stopped = False
 
     def reset(self) -> None:
         self.heal()
         self.call(Broker.reset)
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    """Sends a signal to a process, unless that has ended by itself."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _is_there(pid: int) -> bool:
+    """Returns whether the process has not ended; the launcher leaves nothing behind of those that have."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _stands_still(pid: int) -> bool:

@@ -21,7 +21,7 @@ from barnabas.errors import (
     UsageError,
 )
 from barnabas.metadata.image import NO_LEADER, MetadataImage, PartitionImage
-from barnabas.testing.broker import Broker
+from barnabas.testing.broker import Broker, BrokerDied
 from barnabas.testing.clock import SkewedClock
 from barnabas.testing.cluster.broker_process import BrokerProcess, Launcher
 from barnabas.testing.cluster.links import Links
@@ -387,7 +387,7 @@ class Cluster:
         while True:
             try:
                 return self._brokers[self.leader(topic, partition)].records(topic, partition)
-            except NotLeaderOrFollower:  # the leader has just moved
+            except (NotLeaderOrFollower, BrokerDied):  # the leader has just moved, or ended
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(_POLL_S)
@@ -481,8 +481,13 @@ class Cluster:
         images: list[MetadataImage] = []
         for node_id, broker in self._brokers.items():
             if not broker.is_paused and not (whole and not self._network().is_whole(node_id)):
-                with contextlib.suppress(UsageError):  # it does not run
+                try:
                     images.append(broker.image)
+                except UsageError:  # it does not run
+                    pass
+                except BrokerDied:
+                    if broker.is_running:
+                        raise
         return images
 
     def _newest_image(self) -> MetadataImage:
