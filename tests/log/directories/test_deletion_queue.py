@@ -30,3 +30,20 @@ def test_deletions_follow_a_renamed_directory(tmp_path) -> None:
     queue.rename_below(str(old), str(new))
     queue.remove_due(100)
     assert list(new.iterdir()) == []
+
+
+def test_deletions_follow_a_directory_that_is_renamed_again_and_again(tmp_path) -> None:
+    queue = DeletionQueue()
+    directory = tmp_path / "a-0"
+    directory.mkdir()
+    for due_ms, name in enumerate(("first", "second", "third")):
+        (directory / name).touch()
+        queue.add(str(directory / name), due_ms)
+        renamed = tmp_path / f"a-0.{due_ms}"
+        queue.rename_below(str(tmp_path / "b-0"), str(renamed))
+        directory = directory.rename(renamed)
+        queue.rename_below(str(tmp_path / "a-0" if due_ms == 0 else tmp_path / f"a-0.{due_ms - 1}"), str(renamed))
+        queue.remove_due(due_ms - 1)
+    assert [path.name for path in directory.iterdir()] == ["third"]
+    queue.remove_due(2)
+    assert list(directory.iterdir()) == []
