@@ -32,14 +32,14 @@ _PACKAGE: Final = str(Path(barnabas.__file__).parent.parent)
 
 
 class Launcher:
-    """The process from which brokers are forked. It ends with the test."""
+    """The process from which brokers are forked. It ends with the test, and removes their directory then."""
 
-    def __init__(self) -> None:
+    def __init__(self, data_dir: Path) -> None:
         self._control, far = socket.socketpair()
         self._lock = threading.Lock()
         with far:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "barnabas.testing.cluster.launcher", str(far.fileno())],
+                [sys.executable, "-m", "barnabas.testing.cluster.launcher", str(far.fileno()), str(data_dir)],
                 pass_fds=[far.fileno()],
                 stdin=subprocess.DEVNULL,
                 env={

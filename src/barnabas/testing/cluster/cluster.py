@@ -108,7 +108,7 @@ class Cluster:
             self._data_dir = Path(tempfile.mkdtemp(prefix="barnabas-"))
             client_ports, peer_ports = ({node_id: self._reserved() for node_id in self.node_ids} for _ in range(2))
             self._links = Links(peer_ports)
-            self._launcher = Launcher() if self._processes else None
+            self._launcher = Launcher(self._data_dir) if self._processes else None
             for node_id in self.node_ids:
                 self._brokers[node_id] = self._new_broker(node_id, client_ports[node_id], peer_ports[node_id])
             with ThreadPoolExecutor(len(self._brokers) if self._processes else 1) as threads:

@@ -2,13 +2,15 @@
 
 What a broker imports takes half a second, so one process imports it for all of them. It has no threads, unlike the
 test, and takes requests on a socket: each comes with the descriptor of the connection on which the new broker gets its
-orders. A broker ends when that connection does, and the launcher with all brokers when its socket is closed: nothing
-outlives the test.
+orders. A broker ends when that connection does, and the launcher with all brokers when its socket is closed; it removes
+their directory then: nothing outlives the test.
 """
 
+import contextlib
 import logging
 import os
 import pickle
+import shutil
 import signal
 import socket
 import struct
@@ -17,7 +19,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Never
 
 from barnabas.broker.supervisor.broker_process import preload
 from barnabas.errors import BarnabasError
@@ -27,6 +29,8 @@ __all__ = ["PID", "Order", "Start", "break_disk", "start_broker"]
 
 PID: Final = struct.Struct(">i")
 """The launcher's answer: the process id."""
+_IGNORED: Final = (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP)
+"""The signals that the launcher ignores, unlike its brokers."""
 
 
 class Start(NamedTuple):
@@ -84,13 +88,15 @@ def _serve(connection: Connection) -> None:
             connection.send((False, BarnabasError(f"{answer[1]!r} cannot be told to the test: {error}")))
 
 
-def _launch(control: socket.socket) -> None:
+def _launch(control: socket.socket, data_dir: str) -> None:
     preload()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # brokers that have ended leave nothing behind
+    # brokers that have ended leave nothing behind; SIGHUP comes if the test is killed while a broker is paused
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_IGN)
     while True:
         request, descriptors, *_ = socket.recv_fds(control, 1, 1)
         if not request:
-            os.killpg(0, signal.SIGKILL)  # also brokers that are paused; the group has nobody else
+            _end(data_dir)
         pid = os.fork()
         if pid == 0:
             _run(control, descriptors[0])
@@ -98,11 +104,23 @@ def _launch(control: socket.socket) -> None:
         control.sendall(PID.pack(pid))
 
 
+def _end(data_dir: str) -> Never:
+    """Ends all brokers and removes their directory, then ends this process."""
+    for number in (signal.SIGTERM, signal.SIGCONT):  # also brokers that are paused; the group has nobody else
+        os.killpg(0, number)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(-1, 0)  # returns when all have ended, since SIGCHLD is ignored
+    shutil.rmtree(data_dir, ignore_errors=True)
+    os.killpg(0, signal.SIGKILL)
+    raise AssertionError("SIGKILL ends a process")
+
+
 def _run(control: socket.socket, descriptor: int) -> None:
     """Is a broker, and ends the process when the test does."""
     status = 1
     try:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for number in _IGNORED:
+            signal.signal(number, signal.SIG_DFL)
         control.close()
         _serve(Connection(descriptor))
     except (EOFError, ConnectionError):
@@ -115,4 +133,4 @@ def _run(control: socket.socket, descriptor: int) -> None:
 
 
 if __name__ == "__main__":
-    _launch(socket.socket(fileno=int(sys.argv[1])))
+    _launch(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])
