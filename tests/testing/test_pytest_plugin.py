@@ -53,6 +53,23 @@ def test_each_test_has_the_cluster_whole_and_empty(pytester: pytest.Pytester) ->
     pytester.runpytest_subprocess("-q").assert_outcomes(passed=2)
 
 
+def test_a_test_may_close_what_the_session_has(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        def test_one(kafka, kafka_cluster):
+            assert not kafka.admin.list_topics() and not kafka_cluster.admin.list_topics()
+            kafka.close()
+            kafka_cluster.close()
+
+        def test_two(kafka, kafka_cluster):
+            kafka.create_topic("t")
+            kafka_cluster.create_topic("t")
+            assert kafka.admin.list_topics() and kafka_cluster.admin.list_topics()
+        """
+    )
+    pytester.runpytest_subprocess("-q").assert_outcomes(passed=2)
+
+
 def test_the_fixtures_are_listed_and_cost_nothing_unless_used(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

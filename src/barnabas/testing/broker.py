@@ -251,8 +251,9 @@ class Broker:
 
     def close(self) -> None:
         """Stops the broker, and removes the data if the directory is a temporary one."""
-        if "admin" in self.__dict__:
-            self.admin.close()
+        admin = self.__dict__.pop("admin", None)
+        if admin is not None:
+            admin.close()
         self.resume()
         self._stop()
         if self._own_dir:

@@ -53,6 +53,8 @@ def barnabas_cluster(barnabas_settings: Mapping[str, object]) -> "Iterator[Clust
 @pytest.fixture
 def kafka_cluster(barnabas_cluster: "Cluster") -> "Cluster":
     """The session's cluster of three brokers without topics, groups or faults of other tests. A test may do to it all
-    that the cluster can."""
+    that the cluster can, also close it."""
+    if not barnabas_cluster.is_running:
+        barnabas_cluster.start()
     barnabas_cluster.reset()
     return barnabas_cluster
