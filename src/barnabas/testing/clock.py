@@ -3,7 +3,7 @@
 import time
 
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.errors import UsageError
+from barnabas.testing.checks import require_number
 
 __all__ = ["SkewedClock"]
 
@@ -24,8 +24,7 @@ class SkewedClock:
     def skew(self, seconds: float = 3600) -> None:
         """Puts the clock so many seconds ahead of the machine's, or behind it if negative. Raises UsageError for more
         than a hundred years."""
-        if not abs(seconds) <= _SKEW_MAX_S:
-            raise UsageError(f"a clock is wrong by at most {_SKEW_MAX_S} seconds, not by {seconds!r}")
+        require_number(seconds, -_SKEW_MAX_S, _SKEW_MAX_S, f"a clock is wrong by at most {_SKEW_MAX_S} seconds")
         self._skew_ms = round(seconds * 1000)
 
     def heal(self) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final
 
-from barnabas.errors import UsageError
 from barnabas.log.directories.disk import Disk
+from barnabas.testing.checks import require_number
 
 __all__ = ["DiskFault", "FaultyDisk"]
 
@@ -54,8 +54,7 @@ class FaultyDisk(Disk):
 
     def slow(self, seconds: float = 0.1) -> DiskFault:
         """Every write, cut and sync takes so many seconds longer. Raises UsageError for a time out of range."""
-        if not 0 <= seconds < 3600:
-            raise UsageError(f"a disk is slower by 0 to 3600 seconds, not {seconds!r}")
+        require_number(seconds, 0, 3600, "a disk is slower by 0 to 3600 seconds")
         return self._instead(**{name: _late(getattr(Disk, name), seconds) for name in _CALLS})
 
     def torn_write(self) -> DiskFault:
