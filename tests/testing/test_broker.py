@@ -394,3 +394,13 @@ def test_reset_keeps_connections(broker: Broker) -> None:
             broker.create_topic("t")
             assert wire.ask(produce(broker, {0: batch(b"x")}), 12).responses[0].partition_responses[0].base_offset == 0
             broker.reset()
+
+
+def test_a_broker_has_several_log_directories() -> None:
+    with Broker(log_dirs=2) as broker:
+        broker.create_topic("t", partitions=2)
+        assert [[path.name for path in log_dir.glob("t-*")] for log_dir in broker.log_dirs] == [["t-0"], ["t-1"]]
+        assert {log_dir.parent for log_dir in broker.log_dirs} == {broker.data_dir}
+    assert not broker.data_dir.exists()
+    with pytest.raises(UsageError, match=r"log\.dirs is not for a test to set: data_dir says where"):
+        Broker(settings={"log.dirs": "a,b"})

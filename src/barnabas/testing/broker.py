@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
+import os
 import shutil
 import sys
 import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import cached_property, partial
@@ -16,8 +17,10 @@ from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from uuid import UUID
 
 from barnabas.broker import server
+from barnabas.broker.startup.directory_check import MissingDirectories
 from barnabas.broker.startup.start_attempts import StartAttempts
 from barnabas.client.admin.topics import NewTopic
 from barnabas.client.producer.producer_batch import RecordMetadata
@@ -38,6 +41,7 @@ from barnabas.protocol.messages.describe_groups import DescribedGroup
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from barnabas.registry.registry import RegistryUnreachable
 from barnabas.replication.partition import Partition
+from barnabas.testing.checks import refuse_settings, require_count
 from barnabas.testing.clock import SkewedClock
 from barnabas.testing.contents import Text, TopicRecord, append, partition_for_key, records_of
 from barnabas.testing.disk import FaultyDisk
@@ -69,6 +73,11 @@ No waits, no reserve for a full disk, a topic of committed offsets that is creat
 retention by time: that would delete records with made-up timestamps, which are years old, after half a minute."""
 
 
+_LOG_DIRS: Mapping[str, str] = dict.fromkeys(
+    ("log.dir", "log.dirs"), "data_dir says where the logs are, and log_dirs=2 gives a broker two directories"
+)
+
+
 class BrokerDied(BarnabasError):
     """The thread of a test's broker has ended, or does not respond."""
 
@@ -85,29 +94,35 @@ class Broker:
 
     `data_dir`: the directory of the log. Without one the log lives in a temporary directory that is removed when the
     broker is closed. A given directory stays, and a later broker on it finds the records of the earlier one.
-    `settings`: the broker's settings under Kafka's names (`{"num.partitions": 4}`). `patience`: the seconds that a
-    method waits for the broker's thread before it raises BrokerDied. `machine`: the name of the machine on which it
-    seems to run, for those of a cluster. All methods may be called from any thread.
+    `log_dirs`: the number of log directories; several are in that one. `settings`: the broker's settings under Kafka's
+    names (`{"num.partitions": 4}`). `patience`: the seconds that a method waits for the broker's thread before it
+    raises BrokerDied. `machine`: the name of the machine on which it seems to run, for those of a cluster. All methods
+    may be called from any thread.
     """
 
     def __init__(
         self,
         *,
         data_dir: str | Path | None = None,
+        log_dirs: int = 1,
         host: str = "127.0.0.1",
         port: int = 0,
         settings: Mapping[str, object] | None = None,
         patience: float = 30.0,
         machine: str | None = None,
     ) -> None:
+        self._settings = dict(settings or {})
+        refuse_settings(self._settings, _LOG_DIRS)
+        require_count(log_dirs, 100, "a broker has 1 to 100 log directories")
         self._machine = machine
         self._own_dir = data_dir is None
         self.data_dir = Path(tempfile.mkdtemp(prefix="barnabas-")) if data_dir is None else Path(data_dir)
+        numbers = range(1, log_dirs + 1)
+        self.log_dirs = (self.data_dir,) if log_dirs == 1 else tuple(self.data_dir / f"log-{n}" for n in numbers)
         self.patience = patience
         self._host = host
         self._port = port
         self._address = ""
-        self._settings = dict(settings or {})
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._broker: server.Broker | None = None
@@ -119,29 +134,38 @@ class Broker:
 
     # --- life -------------------------------------------------------------------------------------------------------
 
-    def start(self) -> "Broker":
+    def start(self, *, lost_dirs: str | Path | Iterable[str | Path] = ()) -> "Broker":
         """Starts the broker, which takes requests when this returns. Raises UsageError as `barnabas serve` does, and
-        where the broker runs already."""
+        where the broker runs already.
+
+        `lost_dirs`: log directories that a test has removed for good. It is needed where nobody else has the replicas
+        that were in them, in a cluster: they begin anew, empty.
+        """
         if self._broker is not None:
             raise UsageError(f"the broker at {self._address} runs already; call stop() or restart()")
         listener = f"PLAINTEXT://{self._host}:{self._port}"
-        settings = {**TEST_SETTINGS, "listeners": listener, **self._settings, "log.dirs": str(self.data_dir)}
+        settings = {**TEST_SETTINGS, "listeners": listener, **self._settings, "log.dirs": self.log_dirs}
         config = BrokerConfig.of(settings)
         attempts = StartAttempts()
+        lost: Collection[UUID] = ()
         while self._broker is None:
             try:
-                self._broker = self._started(config)
+                self._broker = self._started(config, lost)
             except RegistryUnreachable as error:
                 attempts.pause(error, config.zookeeper_connection_max_s)
+            except MissingDirectories as error:
+                lost = _lost(error.paths, lost_dirs)
         self._port = self._broker.endpoints[0].port
         self._address = self._broker.endpoints[0].local_address
         self.faults.install()
         return self
 
-    def _started(self, config: BrokerConfig) -> server.Broker:
+    def _started(self, config: BrokerConfig, lost: Collection[UUID]) -> server.Broker:
         """Starts a broker in a thread. Raises UsageError, RegistryUnreachable."""
         loop = asyncio.new_event_loop()
-        broker = server.Broker(config, loop, clock=self.clock, disk=self.disk, boot=self._machine)
+        broker = server.Broker(
+            config, loop, clock=self.clock, disk=self.disk, lost_directories=lost, boot=self._machine
+        )
         self._loop = loop
         self._thread = threading.Thread(target=self._run, args=(loop,), name="barnabas-broker", daemon=True)
         self._thread.start()
@@ -536,6 +560,19 @@ class Broker:
             with contextlib.suppress(UnknownTopicOrPartition):
                 lags[topic, partition] = self.end_offsets(topic)[partition] - offset
         return lags
+
+
+def _lost(missing: Mapping[UUID, str], lost_dirs: str | Path | Iterable[str | Path]) -> Collection[UUID]:
+    """Returns the ids of the log directories that are missing. Raises UsageError for one that is not given up."""
+    given = {os.path.realpath(each) for each in ([lost_dirs] if isinstance(lost_dirs, str | Path) else lost_dirs)}
+    kept = sorted(set(missing.values()) - given)
+    if kept:
+        raise UsageError(
+            f"the log directories {kept!r} are missing, and nobody else has all replicas that were there: put them "
+            "back, or give them up by start(lost_dirs=[...]), in a cluster start(i, lost_dirs=[...]): they begin anew, "
+            "empty"
+        )
+    return missing.keys()
 
 
 def _partitions_of(broker: server.Broker, topic: str) -> list[Partition]:

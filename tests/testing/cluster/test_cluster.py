@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -141,17 +142,62 @@ def test_the_close_of_a_cluster_that_never_ran_removes_nothing(tmp_path: Path, m
 
 def test_a_cluster_that_does_not_run_says_so(cluster: Cluster) -> None:
     idle = Cluster()
-    for call in (lambda: idle.kill(1), lambda: idle.leader("t"), idle.heal, lambda: idle.controller):
-        with pytest.raises(UsageError, match="run"):
+    for call in (
+        lambda: idle.kill(1),
+        lambda: idle.leader("t"),
+        idle.heal,
+        idle.reset,
+        lambda: idle.controller,
+        lambda: idle.bootstrap_servers,
+        lambda: idle.admin,
+    ):
+        with pytest.raises(UsageError, match=r"the cluster does not run: .*start\(\)"):
             call()
+    with pytest.raises(UsageError, match="no data before its first start"):
+        _ = idle.data_dir
     with pytest.raises(UsageError, match="runs already"):
         cluster.start()
     with pytest.raises(UsageError, match="there are 1 to 3"):
         cluster.broker(4)
     with pytest.raises(UsageError, match="names 1 racks"):
         Cluster(3, racks=["a"])
-    with pytest.raises(UsageError, match="1 to 100"):
+    with pytest.raises(UsageError, match="1 to 100 brokers, not 0"):
         Cluster(0)
+    with pytest.raises(UsageError, match="1 to 100 brokers, not '3'"):
+        Cluster("3")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="1 to 100 log directories, not 0"):
+        Cluster(log_dirs=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("node.id", "have the ids 1, 2"),
+        ("listeners", "takes free ports"),
+        ("log.dirs", "log_dirs=2"),
+        ("registry.file", "in the directory of the cluster"),
+    ],
+)
+def test_settings_that_the_cluster_chooses_are_refused(name: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=f"{name} is not for a test to set: .*{reason}"):
+        Cluster(settings={name: "1"})
+
+
+def test_the_errors_for_a_broker_in_the_wrong_state_name_the_way_out(cluster: Cluster) -> None:
+    controller = cluster.controller
+    cluster.pause(controller)
+    with pytest.raises(UsageError, match=rf"the controller, and paused: call resume\({controller}\)"):
+        cluster.create_topic("t")
+    cluster.resume(controller)
+    with pytest.raises(UsageError, match=r"broker 1 runs already: call stop\(1\)"):
+        cluster.start(1)
+    cluster.pause(1)
+    with pytest.raises(UsageError, match=r"broker 1 runs already: call resume\(1\)"):
+        cluster.start(1)
+    cluster.kill(1)
+    for call in (cluster.kill, cluster.pause):
+        with pytest.raises(UsageError, match=r"broker 1 does not run: start\(1\) starts it"):
+            call(1)
 
 
 def test_topics_get_the_replicas_of_serve_with_three_brokers(cluster: Cluster) -> None:
@@ -336,8 +382,19 @@ def test_links_that_do_not_exist_are_refused(cluster: Cluster) -> None:
         cluster.slow(1, 4, 10)
     with pytest.raises(UsageError, match="in two groups"):
         cluster.partition({1, 2}, {2, 3})
-    with pytest.raises(UsageError, match="0 to 3600000 ms"):
+    with pytest.raises(UsageError, match="0 to 3600000 ms, not -1"):
         cluster.slow(1, 2, -1)
+    with pytest.raises(UsageError, match="0 to 3600000 ms, not '5'"):
+        cluster.slow(1, 2, "5")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"partition\(\{1\}, \{2, 3\}\), not 1"):
+        cluster.partition(1, 2)  # type: ignore[arg-type]
+
+
+def test_disks_and_clocks_take_numbers(cluster: Cluster) -> None:
+    with pytest.raises(UsageError, match="0 to 3600 seconds, not 'x'"):
+        cluster.disk(1).slow("x")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="seconds, not 'a'"):
+        cluster.clock(1).skew("a")  # type: ignore[arg-type]
 
 
 # --- disks, clocks, leaders -----------------------------------------------------------------------------------------
@@ -421,6 +478,58 @@ def test_records_are_those_of_the_leaders(cluster: Cluster) -> None:
         cluster.records("u")
     with pytest.raises(UnknownTopicOrPartition):
         cluster.records("t", 3)
+
+
+# --- log directories ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_replicas_move_between_the_log_directories_of_a_broker(processes: bool) -> None:
+    with Cluster(2, processes=processes, log_dirs=2) as cluster:
+        cluster.create_topic("t", 2, assignments={0: [1, 2], 1: [1, 2]})
+        cluster.broker(1).produce("t", b"x", partition=0)
+        one, two = (str(log_dir) for log_dir in cluster.broker(2).log_dirs)
+        homes = {
+            replica.partition: each.path
+            for each in cluster.admin.describe_log_dirs([2])[2]
+            for replica in each.replicas
+            if replica.topic == "t"
+        }
+        assert {homes[0], homes[1]} == {one, two}
+        away = one if homes[0] == two else two
+        cluster.admin.alter_replica_log_dirs({("t", 0, 2): away})
+        cluster.wait_for(lambda: (Path(away) / "t-0").is_dir(), what="the log in the other directory")
+        cluster.wait_for(lambda: same_logs(cluster), what="the same log in both replicas")
+        assert [len(log) for log in cluster.logs("t").values()] == [1, 1]
+
+
+def test_a_log_directory_that_is_removed_for_good_is_given_up(cluster: Cluster) -> None:
+    follower = others(cluster, cluster.controller)[0]
+    directory = cluster.broker(follower).data_dir
+    cluster.create_topic("t", assignments={0: [follower]}, configs={"min.insync.replicas": "1"})
+    cluster.broker(follower).produce("t", b"x")
+    cluster.kill(follower)
+    shutil.rmtree(directory)
+    with pytest.raises(UsageError, match=rf"\['{directory}'\] are missing.*start\(i, lost_dirs=\[...\]\)"):
+        cluster.start(follower)
+    with pytest.raises(UsageError, match="name the broker as well"):
+        Cluster().start(lost_dirs=directory)
+    with pytest.raises(UsageError, match="are missing"):
+        cluster.start(follower, lost_dirs=[directory / "another"])
+    cluster.start(follower, lost_dirs=[directory])
+    cluster.wait_in_sync()
+    assert cluster.records("t") == []
+
+
+def test_a_reset_gives_up_what_is_lost(cluster: Cluster) -> None:
+    for killed in ([2], [1, 2, 3]):
+        cluster.create_topic("t", assignments={0: [2]}, configs={"min.insync.replicas": "1"})
+        cluster.broker(2).produce("t", b"x")
+        for node_id in killed:
+            cluster.kill(node_id)
+        shutil.rmtree(cluster.broker(2).data_dir)
+        cluster.reset()
+        assert [cluster.broker(node_id).topics() for node_id in cluster.node_ids] == [[]] * 3
 
 
 # --- reset ----------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ with all of them, wherever they are mounted, or when the operator declares one l
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
@@ -18,10 +19,18 @@ from barnabas.metadata.image import MetadataImage
 from barnabas.registry.embedded_tables import is_founded
 from barnabas.types import BrokerId, TopicPartition
 
-__all__ = ["REGISTRY_FILE", "copied_by_others", "registry_path", "require_directories"]
+__all__ = ["REGISTRY_FILE", "MissingDirectories", "copied_by_others", "registry_path", "require_directories"]
 
 REGISTRY_FILE: Final = "registry.db"
 _log = logging.getLogger("barnabas.broker")
+
+
+class MissingDirectories(UsageError):
+    """Data directories in the registry are missing: `paths` by their ids."""
+
+    def __init__(self, message: str, paths: Mapping[UUID, str] = MappingProxyType({})) -> None:
+        super().__init__(message)
+        self.paths = dict(paths)
 
 
 def registry_path(directories: Sequence[DataDirectory], shared: str | None = None) -> Path | None:
@@ -99,8 +108,8 @@ def copied_by_others(
 def require_directories(
     recorded: Mapping[UUID, str], directories: Sequence[DataDirectory], lost: Collection[UUID]
 ) -> None:
-    """Raises UsageError if a directory in the registry is not among the claimed ones, unless it is declared lost, or if
-    one that is declared lost is there."""
+    """Raises MissingDirectories if a directory in the registry is not among the claimed ones, unless it is declared
+    lost, and UsageError if one that is declared lost is there."""
     present = {directory.directory_id: directory.path for directory in directories}
     for directory_id in lost:
         if directory_id in present:
@@ -115,8 +124,9 @@ def require_directories(
     if undeclared:
         names = ", ".join(f"{path} (directory.id {text})" for text, path in undeclared.items())
         options = " ".join(f"--lost-dir={text}" for text in undeclared)
-        raise UsageError(
+        raise MissingDirectories(
             f"log.dirs: this broker has records in {names}, which is missing: mount it, or name the path that it has "
             f"now in log.dirs. If it is lost for good, start once with {options}: partitions that were in it begin "
-            "anew, empty"
+            "anew, empty",
+            missing,
         )

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final, Never, ParamSpec, TypeVar, cast
@@ -144,11 +144,12 @@ class BrokerProcess(Broker):
         launcher: Launcher,
         *,
         data_dir: Path,
+        log_dirs: int,
         settings: Mapping[str, object],
         patience: float,
         machine: str | None = None,
     ) -> None:
-        super().__init__(data_dir=data_dir, settings=settings, patience=patience, machine=machine)
+        super().__init__(data_dir=data_dir, log_dirs=log_dirs, settings=settings, patience=patience, machine=machine)
         self._launcher = launcher
         self._pid = 0
         self._connection: Connection | None = None
@@ -219,16 +220,19 @@ class BrokerProcess(Broker):
 
     # --- life -------------------------------------------------------------------------------------------------------
 
-    def start(self) -> Broker:
+    def start(self, *, lost_dirs: str | Path | Iterable[str | Path] = ()) -> Broker:
         if self.is_running:
             raise UsageError(f"the broker at {self._address} runs already; call stop() or restart()")
         self._end()  # of a process that has ended by itself
         self._pid, self._connection = self._launcher.fork()
         disk_fault, skew_s = self._process_disk.fault, self._process_clock.skew_s
-        start = Start(self.data_dir, self._settings, self.patience, disk_fault, skew_s, self._machine)
+        start = Start(
+            self.data_dir, len(self.log_dirs), self._settings, self.patience, disk_fault, skew_s, self._machine
+        )
+        lost = [lost_dirs] if isinstance(lost_dirs, str | Path) else list(lost_dirs)
         try:
             self._connection.send(start)
-            self._address = self.call(start_broker)
+            self._address = self.call(start_broker, lost)
         except BaseException:
             self.kill()
             raise

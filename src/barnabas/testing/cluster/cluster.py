@@ -5,9 +5,9 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -22,6 +22,7 @@ from barnabas.errors import (
 )
 from barnabas.metadata.image import NO_LEADER, MetadataImage, PartitionImage
 from barnabas.testing.broker import Broker, BrokerDied
+from barnabas.testing.checks import refuse_settings, require_count, require_number
 from barnabas.testing.clock import SkewedClock
 from barnabas.testing.cluster.broker_process import BrokerProcess, Launcher
 from barnabas.testing.cluster.links import Links
@@ -51,6 +52,23 @@ CLUSTER_SETTINGS: Mapping[str, object] = {
 """The settings that differ from those of `barnabas serve`, beside those of every test's broker: a broker that is silent
 is noticed in three seconds."""
 
+_OWN_SETTINGS: Mapping[str, str] = {
+    **dict.fromkeys(("node.id", "broker.id"), "the brokers have the ids 1, 2 and so on"),
+    **dict.fromkeys(
+        (
+            "listeners",
+            "advertised.listeners",
+            "inter.broker.listener.name",
+            "security.inter.broker.protocol",
+            "listener.security.protocol.map",
+        ),
+        "the cluster takes free ports, and puts links that can be cut between the brokers",
+    ),
+    **dict.fromkeys(("log.dir", "log.dirs"), "log_dirs=2 gives each broker two directories"),
+    "registry.file": "it is in the directory of the cluster; zookeeper.connect names a ZooKeeper instead",
+}
+"""The settings that the cluster chooses itself, with the reasons."""
+
 
 class Cluster:
     """A cluster for tests: `with Cluster() as cluster: client(cluster.bootstrap_servers)`.
@@ -58,10 +76,11 @@ class Cluster:
     Its brokers have the ids 1, 2 and so on; each is a `barnabas.testing.Broker` in a thread of its own, or with
     `processes` in a process of its own. Their data are in a temporary directory, which is removed at the end. `racks`:
     the rack of each broker. `settings`: the settings of all brokers under Kafka's names. Topics get three replicas and
-    min.insync.replicas=2 unless they say otherwise. `several_machines`: each broker seems to run on a machine of its
-    own, so that the others know of its death only what they see over the network; that needs a `zookeeper.connect`
-    among the settings. `patience`: the seconds that a method waits before it raises TimeoutError. All methods may be
-    called from any thread.
+    min.insync.replicas=2 unless they say otherwise. `log_dirs`: the number of log directories of each broker, between
+    which replicas can move. `several_machines`: each broker seems to run on a machine of its own, so that the others
+    know of its death only what they see over the network; that needs a `zookeeper.connect` among the settings.
+    `patience`: the seconds that a method waits before it raises TimeoutError. All methods may be called from any
+    thread, also from one with a running event loop.
     """
 
     def __init__(
@@ -70,12 +89,14 @@ class Cluster:
         racks: Sequence[str] | None = None,
         *,
         processes: bool = False,
+        log_dirs: int = 1,
         several_machines: bool = False,
         settings: Mapping[str, object] | None = None,
         patience: float = 30.0,
     ) -> None:
-        if not 1 <= brokers <= 100:
-            raise UsageError(f"a cluster has 1 to 100 brokers, not {brokers}")
+        require_count(brokers, 100, "a cluster has 1 to 100 brokers")
+        require_count(log_dirs, 100, "a broker has 1 to 100 log directories")
+        refuse_settings(settings or {}, _OWN_SETTINGS)
         if racks is not None and len(racks) != brokers:
             raise UsageError(f"racks names {len(racks)} racks; give one for each of the {brokers} brokers")
         if several_machines and "zookeeper.connect" not in (settings or {}):
@@ -85,6 +106,7 @@ class Cluster:
         self.node_ids = tuple(range(1, brokers + 1))
         self._racks = racks
         self._processes = processes
+        self._log_dirs = log_dirs
         self._launcher: Launcher | None = None
         self._settings = {**CLUSTER_SETTINGS, **_replication_settings(brokers), **(settings or {})}
         self._brokers: dict[int, Broker] = {}
@@ -94,14 +116,17 @@ class Cluster:
 
     # --- life -------------------------------------------------------------------------------------------------------
 
-    def start(self, node_id: int | None = None) -> "Cluster":
+    def start(self, node_id: int | None = None, *, lost_dirs: str | Path | Iterable[str | Path] = ()) -> "Cluster":
         """Starts all brokers, or the one with this node id that was killed or stopped, on its port and data.
 
         They know each other and can lead when this returns. A broker with a link that is cut is not waited for.
+        `lost_dirs`: log directories of the broker that the test has removed, if nobody else has their replicas.
         """
         if node_id is not None:
-            self._start_broker(node_id)
+            self._start_broker(node_id, lost_dirs)
             return self
+        if lost_dirs:
+            raise UsageError("lost_dirs: name the broker as well, start(i, lost_dirs=...)")
         if self.is_running:
             raise UsageError("the cluster runs already; start(i) starts a broker of it")
         try:
@@ -138,16 +163,14 @@ class Cluster:
         }
         if self._racks is not None:
             settings["broker.rack"] = self._racks[node_id - 1]
-        directory = self._directory(node_id)
-        machine = f"machine-{node_id}" if self._several_machines else None
-        if self._launcher is not None:
-            return BrokerProcess(
-                self._launcher, data_dir=directory, settings=settings, patience=self.patience, machine=machine
-            )
-        return Broker(data_dir=directory, settings=settings, patience=self.patience, machine=machine)
-
-    def _directory(self, node_id: int) -> Path:
-        return self.data_dir / f"broker-{node_id}"
+        make = Broker if self._launcher is None else partial(BrokerProcess, self._launcher)
+        return make(
+            data_dir=self.data_dir / f"broker-{node_id}",
+            log_dirs=self._log_dirs,
+            settings=settings,
+            patience=self.patience,
+            machine=f"machine-{node_id}" if self._several_machines else None,
+        )
 
     def close(self) -> None:
         """Ends all brokers at once, and removes their data. All steps run, even if one before them fails."""
@@ -190,29 +213,38 @@ class Cluster:
     def data_dir(self) -> Path:
         """The directory with those of the brokers. Raises UsageError before the first start."""
         if self._data_dir is None:
-            raise UsageError("the cluster has no data before its first start: use `with Cluster() as cluster`, or start()")
+            raise UsageError("the cluster has no data before its first start: use `with Cluster() as cluster`")
         return self._data_dir
 
     def broker(self, node_id: int) -> Broker:
         """Returns a broker by its node id, from 1 on. Raises UsageError if there is no such broker."""
+        self._require_start()
         broker = self._brokers.get(node_id)
         if broker is None:
-            there = f"there are 1 to {len(self._brokers)}" if self._brokers else "the cluster does not run"
-            raise UsageError(f"there is no broker {node_id!r}: {there}")
+            raise UsageError(f"there is no broker {node_id!r}: there are 1 to {len(self._brokers)}")
         return broker
+
+    def _require_start(self) -> None:
+        if not self._brokers:
+            raise UsageError("the cluster does not run: use `with Cluster() as cluster`, or start()")
 
     # --- brokers that come and go -----------------------------------------------------------------------------------
 
     def kill(self, node_id: int) -> None:
         """Ends a broker as SIGKILL does."""
-        self.broker(node_id).kill()
+        with self._named(node_id):
+            self.broker(node_id).kill()
 
     def stop(self, node_id: int) -> None:
         """Shuts a broker down in order: others lead its partitions before it ends."""
         self.broker(node_id).stop()
 
-    def _start_broker(self, node_id: int) -> None:
-        self.broker(node_id).start()
+    def _start_broker(self, node_id: int, lost_dirs: str | Path | Iterable[str | Path]) -> None:
+        broker = self.broker(node_id)
+        if broker.is_running:
+            first = "resume" if broker.is_paused else "stop"
+            raise UsageError(f"broker {node_id} runs already: call {first}({node_id})")
+        broker.start(lost_dirs=lost_dirs)
         if self._links is not None and self._links.is_whole(node_id):
             self._wait_for(
                 lambda: self._newest_image().is_active(BrokerId(node_id)),
@@ -221,12 +253,25 @@ class Cluster:
             )
 
     def pause(self, node_id: int) -> None:
-        """Holds a broker still, as SIGSTOP does. Others lead its partitions after broker.session.timeout.ms."""
-        self.broker(node_id).pause()
+        """Holds a broker still, as SIGSTOP does. Others lead its partitions after broker.session.timeout.ms, unless it
+        is the controller: then nobody elects leaders, and `acks=all` waits wherever it is in sync, until it goes on or
+        ends."""
+        with self._named(node_id):
+            self.broker(node_id).pause()
 
     def resume(self, node_id: int) -> None:
         """Lets a broker that is paused go on."""
         self.broker(node_id).resume()
+
+    @contextlib.contextmanager
+    def _named(self, node_id: int) -> Iterator[None]:
+        """Lets the error for a broker that does not run say how this cluster starts it."""
+        try:
+            yield
+        except UsageError:
+            if self.broker(node_id).is_running:
+                raise
+            raise UsageError(f"broker {node_id} does not run: start({node_id}) starts it") from None
 
     # --- the network between brokers --------------------------------------------------------------------------------
 
@@ -234,6 +279,8 @@ class Cluster:
         """Cuts all links between brokers of different groups: `partition({1}, {2, 3})`. Clients reach all brokers, and
         brokers the registry. Links that were cut before stay cut."""
         for group in groups:
+            if not isinstance(group, Collection) or isinstance(group, str):
+                raise UsageError(f"partition takes groups of node ids, as in partition({{1}}, {{2, 3}}), not {group!r}")
             for node_id in group:
                 self.broker(node_id)
                 if sum(node_id in other for other in groups) > 1:
@@ -254,8 +301,7 @@ class Cluster:
 
     def slow(self, sender: int, receiver: int, ms: float, *, one_way: bool = False) -> None:
         """Delays all bytes between two brokers by so many milliseconds, in each direction, or `one_way` only."""
-        if not 0 <= ms <= 3_600_000:
-            raise UsageError(f"a link is slower by 0 to 3600000 ms, not {ms!r}")
+        require_number(ms, 0, 3_600_000, "a link is slower by 0 to 3600000 ms")
         self._network().slow(self._between(sender, receiver, one_way), ms / 1000)
 
     def heal(self) -> None:
@@ -270,8 +316,8 @@ class Cluster:
         return [(sender, receiver)] if one_way else [(sender, receiver), (receiver, sender)]
 
     def _network(self) -> Links:
-        if self._links is None:
-            raise UsageError("the cluster does not run: use it as a context manager or call start()")
+        self._require_start()
+        assert self._links is not None
         return self._links
 
     def disk(self, node_id: int) -> FaultyDisk:
@@ -286,7 +332,9 @@ class Cluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses of all brokers for any client on this machine, also of those that do not run."""
+        """The addresses of all brokers for any client on this machine, also of those that do not run. Raises UsageError
+        while the cluster is not started: each start has other ports."""
+        self._require_start()
         return ",".join(broker.bootstrap_servers for broker in self._brokers.values())
 
     @cached_property
@@ -363,14 +411,20 @@ class Cluster:
     def logs(self, topic: str, partition: int = 0) -> dict[int, list[LoggedBatch]]:
         """Returns the batches of each replica of a partition by node id, as they are on its disk: also beyond the high
         watermark, and of brokers that do not run. Raises UnknownTopicOrPartition."""
-        logs = {node_id: self._directory(node_id) / f"{topic}-{partition}" for node_id in self._brokers}
+        self._require_start()
+        logs = {
+            node_id: log
+            for node_id, broker in self._brokers.items()
+            for log_dir in broker.log_dirs
+            if (log := log_dir / f"{topic}-{partition}").is_dir()
+        }
         if self._images():
             replicas = [int(node_id) for node_id in self._partition(topic, partition).replicas]
         else:  # the disks alone tell
-            replicas = [node_id for node_id, log in logs.items() if log.is_dir()]
+            replicas = list(logs)
             if not replicas:
                 raise UnknownTopicOrPartition(f"no broker runs, and none has a log of {topic}-{partition}")
-        return {node_id: read_log(logs[node_id]) for node_id in replicas}
+        return {node_id: read_log(logs[node_id]) if node_id in logs else [] for node_id in replicas}
 
     def records(self, topic: str, partition: int | None = None) -> list[TopicRecord]:
         """Returns the records of the topic below the high watermark, as the leaders have them: those of one partition,
@@ -399,7 +453,7 @@ class Cluster:
             broker.heal()
         for broker in self._brokers.values():
             if not broker.is_running:
-                broker.start()
+                broker.start(lost_dirs=broker.log_dirs)  # what was in those that are missing is deleted next
         self._on_controller(lambda broker: broker.reset())
         self._wait_until_settled()
 
@@ -492,6 +546,7 @@ class Cluster:
 
     def _newest_image(self) -> MetadataImage:
         """Returns the newest metadata that a broker has. Raises UsageError if none runs."""
+        self._require_start()
         images = self._images()
         if not images:
             raise UsageError("no broker of the cluster runs")
@@ -508,8 +563,11 @@ class Cluster:
         """Has the controller's broker do something, once more if the role has moved."""
         deadline = time.monotonic() + self.patience
         while True:
+            node_id = self.controller
+            if self._brokers[node_id].is_paused:
+                raise UsageError(f"broker {node_id} is the controller, and paused: call resume({node_id})")
             try:
-                return action(self._brokers[self.controller])
+                return action(self._brokers[node_id])
             except NotController:
                 if time.monotonic() > deadline:
                     raise

@@ -16,7 +16,7 @@ import socket
 import struct
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Never
@@ -37,6 +37,7 @@ class Start(NamedTuple):
     """The first message to a new broker."""
 
     data_dir: Path
+    log_dirs: int
     settings: Mapping[str, object]
     patience: float
     disk_fault: tuple[Any, ...]
@@ -54,9 +55,9 @@ class Order(NamedTuple):
     keywords: Mapping[str, Any]
 
 
-def start_broker(broker: Broker) -> str:
+def start_broker(broker: Broker, lost_dirs: Iterable[str | Path]) -> str:
     """Starts the broker of this process. Returns its address."""
-    return broker.start().bootstrap_servers
+    return broker.start(lost_dirs=lost_dirs).bootstrap_servers
 
 
 def break_disk(broker: Broker, method: str, *arguments: Any) -> None:
@@ -70,7 +71,13 @@ def _serve(connection: Connection) -> None:
     logging.basicConfig(
         level=logging.WARNING, format=f"broker {start.settings['node.id']}: %(levelname)s %(message)s", force=True
     )
-    broker = Broker(data_dir=start.data_dir, settings=start.settings, patience=start.patience, machine=start.machine)
+    broker = Broker(
+        data_dir=start.data_dir,
+        log_dirs=start.log_dirs,
+        settings=start.settings,
+        patience=start.patience,
+        machine=start.machine,
+    )
     if start.disk_fault:
         break_disk(broker, *start.disk_fault)
     broker.clock.skew(start.skew_s)
