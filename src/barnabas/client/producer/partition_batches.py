@@ -14,7 +14,7 @@ Leadership = tuple[int, int, bytes]
 producer."""
 
 REMEMBERED_S: Final = 600.0
-"""How long a leader is trusted to know a producer that sends nothing. Brokers forget it after
+"""The time for which a leader is trusted to know a producer that sends nothing. Brokers forget it after
 producer.id.expiration.ms, which is a day where nobody has changed it."""
 
 
