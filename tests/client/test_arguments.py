@@ -23,12 +23,24 @@ from barnabas.testing import Broker
 TOPIC = "bad-arguments"
 PLACE = (TOPIC, 0)
 
-TEXT = [5, b"orders", ["orders"], ""]
-TEXTS = [5, b"orders", [5], [b"orders"], [""], [None]]
+TEXT = [5, b"orders", ["orders"], "half \ud800", "a" * 2**15, ""]
+TEXTS = [5, b"orders", [5], [b"orders"], ["half \ud800"], ["a" * 2**15], [""], [None]]
 FLAG = ["no", 1, []]
 NUMBER = ["1", 1.5, True, b"1", -5, 2**80]
 SECONDS = ["1", -1, float("nan"), True, [1], b"1"]
-PAIR = ["orders", 5, (TOPIC,), (TOPIC, "0"), (TOPIC, -1), (5, 0), (TOPIC, 0.5), (b"orders", 0), (TOPIC, None), ("", 0)]
+PAIR = [
+    "orders",
+    5,
+    (TOPIC,),
+    (TOPIC, "0"),
+    (TOPIC, -1),
+    (5, 0),
+    (TOPIC, 0.5),
+    (b"orders", 0),
+    (TOPIC, None),
+    ("", 0),
+    ("a" * 250, 0),
+]
 PAIRS = [5, "orders", PLACE, barnabas.TopicPartition(*PLACE), {"a": 1}, *([pair] for pair in PAIR)]
 CALLBACK = [5, "print"]
 OFFSET = ["1", -1, 1.5, None, True, (5, "x"), OffsetAndMetadata(-1), OffsetAndMetadata(1, 5)]  # type: ignore[arg-type]

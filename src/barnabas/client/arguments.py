@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 from barnabas.client.offset_messages import OffsetAndMetadata
 from barnabas.errors import UsageError
+from barnabas.metadata.topic_names import MAX_NAME_LENGTH
 from barnabas.types import TopicPartition
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "refused",
     "seconds",
     "seconds_or_none",
+    "sendable",
     "several",
     "text",
     "time_ms",
@@ -63,6 +65,19 @@ def refused(what: str, given: object, rule: str) -> UsageError:
 def text(what: str, given: object) -> str:
     if not isinstance(given, str) or not given:
         raise refused(what, given, 'give a name as str, such as "orders"')
+    return sendable(what, given)
+
+
+def sendable(what: str, given: str) -> str:
+    """Returns a text that a request can have as it is."""
+    try:
+        size = len(given.encode())
+    except UnicodeEncodeError:
+        raise refused(
+            what, given, "it has half a character (a lone surrogate), and only whole ones can be sent"
+        ) from None
+    if size > INT16_MAX:
+        raise refused(what, given, f"it has {size:,} bytes, and a text of a request at most {INT16_MAX:,}")
     return given
 
 
@@ -75,6 +90,10 @@ def topic_name(what: str, given: object) -> str:
             given,
             "regular expressions are for Consumer(...) and subscribe; give the name of one topic here",
         )
+    if len(name) > MAX_NAME_LENGTH:
+        raise refused(
+            what, given, f"it has {len(name):,} characters, and the name of a topic at most {MAX_NAME_LENGTH}"
+        )
     return name
 
 
@@ -82,7 +101,7 @@ def group(what: str, given: object) -> str:
     """Returns the name of a group, which may be empty: old consumers used that."""
     if not isinstance(given, str):
         raise refused(what, given, 'give the name of a group as str, such as "billing"')
-    return given
+    return sendable(what, given)
 
 
 def flag(what: str, given: object) -> bool:

@@ -28,6 +28,7 @@ from barnabas.client.arguments import (
     partitions,
     refused,
     seconds,
+    sendable,
     several,
     text,
     time_ms,
@@ -62,7 +63,7 @@ def _place(what: str, given: object) -> int | str:
 def _value(what: str, given: object) -> str:
     if not isinstance(given, str):
         raise refused(what, given, f"a setting's value is str; write {str(given)!r}")
-    return given
+    return sendable(what, given)
 
 
 def _value_or_none(what: str, given: object) -> str | None:
@@ -115,7 +116,7 @@ def _resource(what: str, given: object) -> ConfigResource:
                 raise refused(what, given, f"{kind!r} has no settings; use one of {', '.join(RESOURCE_TYPES)}")
             if kind.startswith("broker") and str(name) and not str(name).isdecimal():
                 raise refused(what, given, f"{name!r} is no broker: its name is its node id")
-            return ConfigResource(kind, str(name))
+            return ConfigResource(kind, sendable(what, str(name)))
     raise refused(what, given, 'it is nothing that has settings; write ("topic", name)')
 
 

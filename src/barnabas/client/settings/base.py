@@ -21,6 +21,7 @@ __all__ = [
 ]
 
 INT_MAX: Final = 2**31 - 1
+TEXT_BYTES_MAX: Final = 2**15 - 1
 
 
 class NotEmpty:
@@ -51,6 +52,8 @@ class ClientSetting(Setting):
 
     def take(self, value: object) -> object:
         """Returns the parsed value of a caller's value. Raises UsageError."""
+        if isinstance(value, str) and not self.name.endswith(".location"):  # the name of a file need not be UTF-8
+            self._check_sendable(value)
         if self.type is ConfigType.CLASS:
             return self._object(value)
         if self.names is not None:
@@ -67,6 +70,15 @@ class ClientSetting(Setting):
         except InvalidConfig as error:
             rule = f" in {self.rule}" if self.rule is not None else ""
             raise UsageError(f"{error}; {self.name} takes a {self.type.name.lower()}{rule}") from None
+
+    def _check_sendable(self, text: str) -> None:
+        """Raises UsageError, which may not show the text: it may be secret."""
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError:
+            raise UsageError(f"{self.name} is not UTF-8: it has half a character (a lone surrogate)") from None
+        if self.type is ConfigType.STRING and size > TEXT_BYTES_MAX:
+            raise UsageError(f"{self.name} has {size:,} bytes, and a text of a request at most {TEXT_BYTES_MAX:,}")
 
     def text(self, value: object) -> str:
         """Returns a Python value as the text that a properties file would have."""
