@@ -91,6 +91,8 @@ def test_environment_and_set_mistakes(tmp_path: Path) -> None:
         load(tmp_path, "", {}, "log.segmnt.bytes=1")
     with pytest.raises(UsageError, match=r"cannot read the settings file .*: No such file"):
         sources.load([tmp_path / "missing"], {})
+    with pytest.raises(UsageError, match=r"environment variable BARNABAS_BROKER_RACK=.* is not UTF-8"):
+        load(tmp_path, "", {"BARNABAS_BROKER_RACK": "\udcff"})
     assert load(tmp_path, "", {"BARNABAS_CONFIG": "f"}).warnings == ()
 
 
@@ -103,6 +105,13 @@ def test_properties_syntax() -> None:
         "a": "1", "b": "2", "c": "3", "d=x": "4", "e": "one,two", "f": "tab\thereA", "g": "back\\slash\\", "h": "=5",
         "i": "", "j": "trailing ", "k": "2", "l": "end",
     }  # fmt: skip
+
+
+def test_characters_of_two_escapes_are_put_together_and_halves_refused() -> None:
+    assert sources.parse_properties("rack=\\ud83d\\udeeb\\u0041") == {"rack": "🛫A"}
+    for half in ("\\ud83d", "\\udeeb\\ud83d", "a\\udcff"):
+        with pytest.raises(UsageError, match="half a character"):
+            sources.parse_properties(f"rack={half}")
 
 
 @given(st.text(max_size=80))

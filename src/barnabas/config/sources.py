@@ -133,7 +133,10 @@ def _unescape(raw: str) -> str:
         else:
             pieces.append(_ESCAPES.get(escaped, escaped))
             position += 2
-    return "".join(pieces)
+    try:  # a character beyond \\uFFFF is written as two
+        return "".join(pieces).encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        raise UsageError(f"{raw} has half a character: \\uD800 to \\uDFFF are written in pairs") from None
 
 
 def read_properties(path: str | Path) -> dict[str, str]:
@@ -164,6 +167,10 @@ def _from_environment(environment: Mapping[str, str], not_settings: frozenset[st
         name = names.get(variable)
         if name is None:
             raise UsageError(_unknown_variable(variable, names))
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"environment variable {variable}={text} is not UTF-8") from None
         given[name] = _Given(text, f"environment variable {variable}")
     return given
 
