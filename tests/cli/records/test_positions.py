@@ -25,7 +25,9 @@ def test_times(text: str, expected: int) -> None:
     assert parse_time(text, NOW) == expected
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "-1y", "2013-13-01", "-h", "\u00b2", "-\u00b2h"])
+@pytest.mark.parametrize(
+    "text", ["", "yesterday", "-1y", "2013-13-01", "-h", "\u00b2", "-\u00b2h", "9" * 5000, f"-{'9' * 400}h"]
+)
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(UsageError, match="write milliseconds"):
         parse_time(text, NOW)
@@ -48,7 +50,7 @@ def test_starts(texts: list[str], expected: tuple[Start, int | None]) -> None:
     assert parse_starts(texts, NOW) == expected
 
 
-@pytest.mark.parametrize("texts", [["middle"], ["1", "2"], ["s@x"], ["--5"], [""], ["\u00b2"]])
+@pytest.mark.parametrize("texts", [["middle"], ["1", "2"], ["s@x"], ["--5"], [""], ["\u00b2"], ["9" * 5000]])
 def test_what_is_no_start(texts: list[str]) -> None:
     with pytest.raises(UsageError):
         parse_starts(texts, NOW)

@@ -22,6 +22,10 @@ _NAMES: Final = {
 }
 
 
+DIGITS_MAX: Final = 19
+"""The most digits of an offset or a time, an int64."""
+
+
 class Start(NamedTuple):
     """kind: earliest, latest, stored, offset (value), tail (value records before the end), time (value ms)."""
 
@@ -37,9 +41,14 @@ def parse_time(text: str, now_ms: int) -> int:
     text = text.strip()
     if text == "now":
         return now_ms
-    if text.isdecimal():
+    if text.isdecimal() and len(text) <= DIGITS_MAX:
         return int(text)
-    if text[:1] == "-" and text[-1:] in _UNITS and text[1:-1].replace(".", "", 1).isdecimal():
+    if (
+        text[:1] == "-"
+        and len(text) <= DIGITS_MAX
+        and text[-1:] in _UNITS
+        and text[1:-1].replace(".", "", 1).isdecimal()
+    ):
         return now_ms - int(float(text[1:-1]) * _UNITS[text[-1]] * 1000)
     try:
         moment = datetime.fromisoformat(text)
@@ -71,7 +80,7 @@ def _parse_start(text: str, now_ms: int) -> Start:
     if text.startswith("s@"):
         return Start("time", parse_time(text[2:], now_ms))
     digits = text.removeprefix("-")
-    if not digits.isdecimal():
+    if not digits.isdecimal() or len(digits) > DIGITS_MAX:
         raise UsageError(f"-o {text}: must be beginning, end, stored, an offset, -N, s@TIME or e@TIME")
     return Start("tail", int(digits)) if text.startswith("-") else Start("offset", int(digits))
 
