@@ -27,7 +27,7 @@ def test_what_is_not_printable_is_escaped(text: str, shown: str) -> None:
 
 
 def test_json_says_the_same_without_control_characters() -> None:
-    value = {"group": "g\x9b2J\x7f\x1b[0m\n", "city": "Zürich"}
+    value = {"group": "g\x9b2J\x7f\x1b[0m\n", "file": "a\udcff", "city": "Zürich"}
     text = printable_json(json.dumps(value, ensure_ascii=False))
     assert json.loads(text) == value
     assert text.isprintable()

@@ -5,8 +5,9 @@ from typing import Final
 
 __all__ = ["printable", "printable_json"]
 
-_CONTROL: Final = re.compile("[\x7f-\x9f]")
-"""Control characters that JSON leaves unescaped, and that terminals interpret."""
+_CONTROL: Final = re.compile("[\x7f-\x9f\ud800-\udfff]")
+"""Control characters that JSON leaves unescaped, and that terminals interpret; and lone surrogates, which cannot be
+written: Python has them for the bytes of a file's name that are not UTF-8."""
 
 
 def printable(text: str) -> str:

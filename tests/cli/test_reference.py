@@ -1,3 +1,4 @@
+import itertools
 import re
 import shlex
 from importlib.resources import files
@@ -60,7 +61,8 @@ def test_examples_can_be_typed_as_they_stand(name: str, key: str) -> None:
             rest = rest[len(key.split()) :]
         else:
             assert key in ("", COMMANDS[name].load().default)
-        values = parse(runnable, f"barnabas {name}", rest[: rest.index("|")] if "|" in rest else rest)
+        rest = list(itertools.takewhile(lambda word: word not in ("|", ">"), rest))
+        values = parse(runnable, f"barnabas {name}", rest)
         assert values.keys() == {parameter.name for parameter in runnable.parameters()}
 
 

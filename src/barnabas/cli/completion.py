@@ -106,7 +106,7 @@ def _show_script(shell: str, script: str, as_json: bool) -> None:
 @app.command(example="barnabas completion candidates -- topics de")
 def candidates(
     words: Annotated[
-        list[str] | None, Argument("WORD", "The words after `barnabas`, up to the one to complete.")
+        list[str] | None, Argument("WORD", "The words after `barnabas`, up to the one to complete.", takes_bytes=True)
     ] = None,
     json: Json = False,
 ) -> None:

@@ -3,6 +3,12 @@ from typing import Annotated, Any, NamedTuple
 import pytest
 
 from barnabas.cli.framework.app import App, Argument, Option, WrongUsage
+from barnabas.errors import UsageError
+
+
+def refuse_bad(name: str) -> None:
+    if name == "bad":
+        raise UsageError("bad is taken")
 
 
 @pytest.fixture
@@ -11,16 +17,22 @@ def calls() -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def app(calls: list[dict[str, Any]]) -> App:
+def files() -> list[str | None]:
+    return []
+
+
+@pytest.fixture
+def app(calls: list[dict[str, Any]], files: list[str | None]) -> App:
     app = App("Things.")
 
     @app.command(example="things make x")
     def make(
-        names: Annotated[list[str], Argument("NAME", "What to make.")],
+        names: Annotated[list[str], Argument("NAME", "What to make.", check=refuse_bad)],
         count: Annotated[int, Option("--count", "-c", minimum=1, maximum=9, help="How many.")] = 3,
         kind: Annotated[str, Option("--kind", choices=("a", "b"))] = "a",
         tag: Annotated[list[str] | None, Option("--tag")] = None,
         level: Annotated[float, Option("--level", environment="THINGS_LEVEL")] = 1.5,
+        file: Annotated[str | None, Option("--file", takes_bytes=True)] = None,
         dry_run: Annotated[bool, Option()] = False,
     ) -> int:
         """Make things.
@@ -28,6 +40,7 @@ def app(calls: list[dict[str, Any]]) -> App:
         At length.
         """
         calls.append({"names": names, "count": count, "kind": kind, "tag": tag, "level": level, "dry_run": dry_run})
+        files.append(file)
         return 4
 
     @app.command()
@@ -69,6 +82,11 @@ def test_the_environment_is_weaker_than_the_command_line(
     assert [call["level"] for call in calls] == [2.5, 3.0]
 
 
+def test_the_name_of_a_file_may_be_bytes(app: App, files: list[str | None]) -> None:
+    app.run("things", ["make", "x", "--file", "\udcff"])
+    assert files == ["\udcff"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -77,6 +95,10 @@ def test_the_environment_is_weaker_than_the_command_line(
         (["make", "x", "-c", "10"], "10 is above 9"),
         (["make", "x", "-c", "many"], "--count: 'many' is not a whole number"),
         (["make", "x", "--kind", "c"], "'c' is none of a, b"),
+        (["make", "\udcff"], "NAME: '\\udcff' is not UTF-8"),
+        (["make", "x", "--tag", "\udcff"], "--tag: '\\udcff' is not UTF-8"),
+        (["make", "bad"], "NAME: bad is taken"),
+        (["make", "x", "--level", "inf"], "--level: 'inf' is not a number"),
         (["make", "--dry-run"], "NAME is missing, as in `things make x`"),
         (["make"], "NAME is missing, as in `things make x`"),
         (["--dry-run"], "COMMAND is missing; commands are make, tidy, move"),

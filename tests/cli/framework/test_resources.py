@@ -8,6 +8,8 @@ import pytest
 from barnabas.cli.framework.output import CommandFailed
 from barnabas.cli.framework.resources import (
     broker_ids,
+    check_partitions,
+    check_topic_name,
     chosen_names,
     chosen_partitions,
     chosen_topics,
@@ -55,6 +57,35 @@ def test_patterns_are_for_the_beginnings_of_names() -> None:
         chosen_names(["^x"], there, "topic")
     with pytest.raises(UsageError, match=r"regular expression '\^\('"):
         name_pattern("^(")
+
+
+@pytest.mark.parametrize("text", ["orders", "__offsets", "a" * 249, "^or", "orders:0,2-3", "^a:0"])
+def test_what_may_name_topics(text: str) -> None:
+    check_partitions(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("", "the empty string is not allowed"),
+        (":0", "the empty string is not allowed"),
+        ("..", "'..' is not allowed"),
+        ("a b", "'a b' contains one or more characters other than ASCII alphanumerics"),
+        ("a" * 250, "has 250 characters, and the name of a topic at most 249"),
+        ("a:b:c", "write numbers and ranges"),
+        ("^(", "missing ), unterminated subpattern"),
+    ],
+)
+def test_what_cannot_name_topics_is_refused_by_its_rule(text: str, rule: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_partitions(text)
+    assert rule in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["^a", "a:0"])
+def test_the_name_of_one_topic_is_no_pattern_and_has_no_partitions(text: str) -> None:
+    with pytest.raises(UsageError, match="contains one or more characters"):
+        check_topic_name(text)
 
 
 def test_topics_without_names_are_all_but_internal_ones() -> None:

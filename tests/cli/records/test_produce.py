@@ -154,3 +154,12 @@ def test_how_far_it_is_on_a_terminal(barnabas: Run, bootstrap: str, name: str) -
     os.close(screen)
     assert b" records, " in seen
     assert seen.decode().endswith(f"\r\x1b[K{count} records to {name} (partition: offsets 0: 0-{count - 1})\r\n")
+
+
+def test_keys_and_headers_may_be_bytes(barnabas: Run, name: str) -> None:
+    barnabas("topics", "create", name, "-p", "1")
+    barnabas("produce", name, "-k", "k\udcff", "-H", "h=\udcfe", "-D", "\udcfd", input=b"a\xfdb")
+    refused = barnabas("produce", name, "-H", "\udcfe=h", input="x")
+    assert (refused.returncode, "the name UTF-8" in refused.stderr) == (2, True)
+    assert barnabas("consume", name, "-e", "-f", r"%v\n", "--grep-header", "h=\udcfe").stdout == "a\nb\n"
+    assert barnabas("consume", name, "-e", "-f", r"%k\n", "--key-as", "hex").stdout == "6bff\n6bff\n"

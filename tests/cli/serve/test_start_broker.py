@@ -35,7 +35,10 @@ def test_options_are_taken_in_both_forms() -> None:
     assert parse_serve([]) == ServeOptions()
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--listen"], ["--listen", "--json"], ["data"], ["--jso"], ["-h"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--listen"], ["--listen", "--json"], ["data"], ["--jso"], ["-h"], ["--data-dir", "s\udcff"]],
+)
 def test_all_else_is_left_to_the_declared_options(arguments: list[str]) -> None:
     assert parse_serve(arguments) is None
 

@@ -137,6 +137,8 @@ def test_settings_that_are_given_win_over_those_of_a_cluster(serve: Serve, tmp_p
         (["--brokers", "three"], "barnabas serve: --brokers"),
         (["--racks", "a,b"], "--racks a,b: is for --brokers"),
         (["--brokers", "3", "--racks", "a,b"], "--racks: 2 racks for 3 brokers"),
+        (["--brokers", "3", "--racks", "a,b,"], "--racks 'a,b,': the name of a rack is missing"),
+        (["--brokers", "3", "--racks", ""], "--racks '': the name of a rack is missing"),
         (["--brokers", "3", "--node-id", "1"], "node.id: --brokers gives the brokers the ids 1 to 3"),
     ],
 )

@@ -7,7 +7,7 @@ from barnabas import Admin
 from barnabas.cli.framework.app import App, Argument, Option, meant, way_out
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json, parse_settings
 from barnabas.cli.framework.output import CommandFailed, print_json, show, table
-from barnabas.cli.framework.resources import broker_ids
+from barnabas.cli.framework.resources import broker_ids, check_topic_name
 from barnabas.client.admin.configs import RESOURCE_TYPES, ConfigEntry, ConfigResource
 from barnabas.errors import UsageError
 
@@ -57,6 +57,8 @@ def _resource(kind: str, name: str) -> Resource:
     if known is None:
         raise UsageError(f"configs: {kind!r} has no settings; use {', '.join(RESOURCE_TYPES)}")
     found = Resource(known, name)
+    if known == "topic":
+        check_topic_name(name)
     if known in ("broker", "broker-logger") and not found.is_all_brokers and not name.isdecimal():
         raise UsageError(f"configs: broker {name!r} is not a node id, such as 1; `barnabas brokers` lists them")
     return found

@@ -11,7 +11,7 @@ from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.outcomes import outcomes
 from barnabas.cli.framework.output import CommandFailed, show, size_text, table
 from barnabas.cli.framework.progress import ProgressLines
-from barnabas.cli.framework.resources import PARTITIONS, broker_ids, chosen_partitions, plural
+from barnabas.cli.framework.resources import PARTITIONS, broker_ids, check_partitions, chosen_partitions, plural
 from barnabas.client.admin.log_dirs import LogDir
 from barnabas.errors import UsageError, error_for
 from barnabas.types import TopicPartition
@@ -26,7 +26,12 @@ def describe(
     broker: Annotated[list[int] | None, Option(help="Only directories of this broker; repeat for more.")] = None,
     topic: Annotated[
         list[str] | None,
-        Option("-t", metavar=PARTITIONS, help="Only replicas of this topic, or of ^PATTERN; repeat for more."),
+        Option(
+            "-t",
+            metavar=PARTITIONS,
+            check=check_partitions,
+            help="Only replicas of this topic, or of ^PATTERN; repeat for more.",
+        ),
     ] = None,
     replicas: Annotated[bool, Option(help="Show each replica, too; --json always does.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
@@ -99,7 +104,9 @@ def _text(rows: list[dict[str, Any]], with_replicas: bool) -> str:
 
 @app.command(example="barnabas log-dirs move orders --broker 1 --to /disk2/data --wait")
 def move(
-    topics: Annotated[list[str], Argument(PARTITIONS, "A topic, some of its partitions, or ^PATTERN.")],
+    topics: Annotated[
+        list[str], Argument(PARTITIONS, "A topic, some of its partitions, or ^PATTERN.", check=check_partitions)
+    ],
     to: Annotated[str, Option(metavar="PATH", help="The log directory, as `barnabas log-dirs` shows it.")],
     broker: Annotated[int | None, Option(help="The broker whose replicas move; needed if there are several.")] = None,
     wait: Annotated[bool, Option(help="Return when all is done, not when it has begun.")] = False,

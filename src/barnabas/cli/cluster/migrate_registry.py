@@ -39,7 +39,9 @@ def migrate_registry(
     config: Annotated[
         list[str] | None,
         Option(
-            metavar="FILE", help="A server.properties with the zookeeper.* settings of the brokers; repeat for more."
+            metavar="FILE",
+            takes_bytes=True,
+            help="A server.properties with the zookeeper.* settings of the brokers; repeat for more.",
         ),
     ] = None,
     settings: Annotated[

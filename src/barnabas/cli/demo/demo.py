@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 from barnabas.cli.framework.app import App, Option
 from barnabas.cli.framework.options import Json
 from barnabas.cli.framework.output import show, size_text, table
+from barnabas.cli.framework.resources import check_topic_name
 from barnabas.errors import UsageError
 
 SETTINGS: Final = {"group.initial.rebalance.delay.ms": "500"}
@@ -22,7 +23,7 @@ def flights(
     bootstrap: Annotated[
         str | None, Option("-b", metavar="HOST:PORT", help="Use this running broker and start none.")
     ] = None,
-    topic: Annotated[str, Option(help="The topic's name.")] = "flights",
+    topic: Annotated[str, Option(check=check_topic_name, help="The topic's name.")] = "flights",
     partitions: Annotated[int, Option("-p", minimum=1, help="The number of partitions, if the topic is created.")] = 6,
     limit: Annotated[int | None, Option(minimum=1, help="The number of flights, from the first on.")] = None,
     clean: Annotated[bool, Option(help="Delete the topic first and start clean.")] = False,

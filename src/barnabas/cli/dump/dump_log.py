@@ -40,7 +40,9 @@ SHOWN_BYTES: Final = 200
 
 @app.command("", example="barnabas dump-log data/orders-0 --deep\nbarnabas dump-log data --check")
 def dump_log(
-    paths: Annotated[list[str], Argument("PATH", "Files, partition directories, or a whole data directory.")],
+    paths: Annotated[
+        list[str], Argument("PATH", "Files, partition directories, or a whole data directory.", takes_bytes=True)
+    ],
     deep: Annotated[bool, Option("-d", help="Also print the records in the batches.")] = False,
     offsets: Annotated[
         bool, Option(help="Decode records of __consumer_offsets (by itself in its directories); deep.")
@@ -181,9 +183,9 @@ def _printable(value: Any) -> Any:
 def _line(item: Item) -> str:
     kind = item["type"]
     if kind == "file":
-        return f"== {item['file']} ({item['size']} bytes)"
+        return f"== {printable(item['file'])} ({item['size']} bytes)"
     if kind == "problem":
-        return f"!! {item['file']} at byte {item['position']}: {item['message']}"
+        return f"!! {printable(item['file'])} at byte {item['position']}: {item['message']}"
     if kind == "batch":
         return _batch_line(item)
     if kind == "record":

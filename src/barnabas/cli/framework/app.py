@@ -10,7 +10,9 @@ with this module, and the standard library adds nothing to what a test environme
 """
 
 import argparse
+import math
 import os
+import reprlib
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, NamedTuple, NoReturn, Union, get_args, get_origin
@@ -25,6 +27,7 @@ __all__ = [
     "Parameter",
     "Runnable",
     "WrongUsage",
+    "is_text",
     "meant",
     "parse",
     "way_out",
@@ -51,10 +54,17 @@ class HelpWanted(Exception):
         self.text = text
 
 
-class Option:
-    """A named parameter. Without a long flag among its flags, the parameter's name with dashes is one."""
+Check = Callable[[str], object]
+"""Raises UsageError for a text that a parameter cannot have."""
 
-    __slots__ = ("choices", "environment", "flags", "help", "maximum", "metavar", "minimum")
+
+class Option:
+    """A named parameter. Without a long flag among its flags, the parameter's name with dashes is one.
+
+    One that `takes_bytes`, such as the name of a file, need not be UTF-8.
+    """
+
+    __slots__ = ("check", "choices", "environment", "flags", "help", "maximum", "metavar", "minimum", "takes_bytes")
 
     def __init__(
         self,
@@ -65,6 +75,8 @@ class Option:
         choices: Sequence[str] | None = None,
         minimum: float | None = None,
         maximum: float | None = None,
+        takes_bytes: bool = False,
+        check: Check | None = None,
     ) -> None:
         self.flags = flags
         self.help = help
@@ -73,16 +85,20 @@ class Option:
         self.choices = choices
         self.minimum = minimum
         self.maximum = maximum
+        self.takes_bytes = takes_bytes
+        self.check = check
 
 
 class Argument:
-    """A positional parameter; a list takes one or more, with a default none or more."""
+    """A positional parameter; a list takes one or more, with a default none or more. `takes_bytes` is as of options."""
 
-    __slots__ = ("help", "metavar")
+    __slots__ = ("check", "help", "metavar", "takes_bytes")
 
-    def __init__(self, metavar: str, help: str = "") -> None:
+    def __init__(self, metavar: str, help: str = "", *, takes_bytes: bool = False, check: Check | None = None) -> None:
         self.metavar = metavar
         self.help = help
+        self.takes_bytes = takes_bytes
+        self.check = check
 
 
 class Parameter(NamedTuple):
@@ -375,7 +391,7 @@ def _add_argument(parser: argparse.ArgumentParser, parameter: Parameter) -> None
     parser.add_argument(
         parameter.name,
         nargs=count,
-        type=parameter.kind,
+        type=_converter(parameter.kind, parameter.spec),
         metavar=parameter.metavar,
         default=parameter.default,
         help=parameter.help,
@@ -403,15 +419,35 @@ def _add_option(parser: argparse._ActionsContainer, parameter: Parameter, spec: 
     )
 
 
-def _converter(kind: type, spec: Option) -> Callable[[str], Any]:
+def is_text(word: str) -> bool:
+    """Returns whether a word of a command line is UTF-8. Python has a lone surrogate for each byte that is not."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _converter(kind: type, spec: Option | Argument) -> Callable[[str], Any]:
     def convert(text: str) -> Any:
+        if not spec.takes_bytes and not is_text(text):
+            raise argparse.ArgumentTypeError(f"{reprlib.repr(text)} is not UTF-8, and only text will do here")
         try:
             value = kind(text)
+            if kind is float and not math.isfinite(value):
+                raise ValueError
         except ValueError:
             what = {int: "whole number", float: "number"}.get(kind, kind.__name__)
-            raise argparse.ArgumentTypeError(f"{text!r} is not a {what}") from None
+            raise argparse.ArgumentTypeError(f"{reprlib.repr(text)} is not a {what}") from None
+        if spec.check is not None:
+            try:
+                spec.check(text)
+            except UsageError as error:
+                raise argparse.ArgumentTypeError(str(error)) from None
+        if isinstance(spec, Argument):
+            return value
         if spec.choices is not None and value not in spec.choices:
-            raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(spec.choices)}")
+            raise argparse.ArgumentTypeError(f"{reprlib.repr(text)} is none of {', '.join(spec.choices)}")
         if spec.minimum is not None and value < spec.minimum:
             raise argparse.ArgumentTypeError(f"{text} is below {spec.minimum:g}")
         if spec.maximum is not None and value > spec.maximum:

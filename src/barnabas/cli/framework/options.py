@@ -26,6 +26,8 @@ __all__ = [
 CLIENT_ID: Final = "barnabas-cli"
 PARTITIONS_MAX: Final = 100_000
 """The most partitions in one range."""
+DIGITS_MAX: Final = 10
+"""The most digits of a partition's number, an int32."""
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 DEFAULT_TIMEOUT_S: Final = 30.0
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -62,6 +64,7 @@ Client = Annotated[
         "--client-setting",
         "-X",
         metavar="NAME=VALUE|FILE",
+        takes_bytes=True,
         help="A client's setting, such as security.protocol=SSL, or a file of them; repeat for more."
         f" Environment: {CLIENT_CONFIG_VARIABLE} names such a file, too.",
     ),
@@ -173,7 +176,7 @@ def parse_partitions(text: str) -> list[int]:
     found: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
+        if not first.isdecimal() or (dash and not last.isdecimal()) or max(len(first), len(last)) > DIGITS_MAX:
             raise UsageError(f"partitions {text!r}: write numbers and ranges, such as 0,2,5-7")
         if int(last or first) < int(first):
             raise UsageError(f"partitions {text!r}: a range begins with its lower number, such as 5-7")

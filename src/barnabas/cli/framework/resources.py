@@ -1,18 +1,23 @@
 """The topics, partitions, groups and brokers that a command line names: `NAME`, `^PATTERN`, `TOPIC:0,2,5-7`."""
 
 import re
+import reprlib
 from collections.abc import Iterable, Sequence
 
 from barnabas import Admin
 from barnabas.cli.framework.options import parse_partitions
 from barnabas.cli.framework.output import CommandFailed
 from barnabas.connection.cluster import TopicView
-from barnabas.errors import UnknownTopicOrPartition, UsageError
+from barnabas.errors import InvalidTopic, UnknownTopicOrPartition, UsageError
+from barnabas.metadata.topic_names import MAX_NAME_LENGTH, validate_topic_name
 from barnabas.types import TopicPartition
 
 __all__ = [
     "PARTITIONS",
     "broker_ids",
+    "check_partitions",
+    "check_topic",
+    "check_topic_name",
     "chosen_names",
     "chosen_partitions",
     "chosen_topics",
@@ -25,6 +30,30 @@ __all__ = [
 
 PARTITIONS = "TOPIC[:0,2,5-7]"
 """The metavar of a topic, or of some of its partitions."""
+
+
+def check_topic_name(text: str) -> None:
+    """Raises UsageError for what no topic can be called, by Kafka's rules."""
+    if len(text) > MAX_NAME_LENGTH:  # Kafka's message has the whole of it
+        shown = reprlib.repr(text)
+        raise UsageError(f"{shown} has {len(text):,} characters, and the name of a topic at most {MAX_NAME_LENGTH}")
+    try:
+        validate_topic_name(text)
+    except InvalidTopic as error:
+        raise UsageError(str(error)) from None
+
+
+def check_topic(text: str) -> None:
+    """Raises UsageError unless it can be the name of a topic, or is a pattern."""
+    if is_pattern(text):
+        name_pattern(text)
+    else:
+        check_topic_name(text)
+
+
+def check_partitions(text: str) -> None:
+    """Raises UsageError unless it can be a topic, some of its partitions, or is a pattern."""
+    check_topic(split_partitions(text)[0])
 
 
 def is_pattern(name: str) -> bool:

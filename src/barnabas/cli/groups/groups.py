@@ -11,6 +11,7 @@ from barnabas.cli.framework.output import CommandFailed, now_ms, print_json, sho
 from barnabas.cli.framework.replication import MISSING_REPLICAS, ids_text, replica_state
 from barnabas.cli.framework.resources import (
     PARTITIONS,
+    check_partitions,
     chosen_names,
     chosen_partitions,
     is_pattern,
@@ -32,7 +33,13 @@ app = App("List, describe, reset and delete consumer groups.")
 Group = Annotated[str, Argument("GROUP", "The group's name.")]
 Scope = Annotated[
     list[str] | None,
-    Option("--topic", "-t", metavar=PARTITIONS, help="A topic, some of its partitions, or ^PATTERN; repeat for more."),
+    Option(
+        "--topic",
+        "-t",
+        metavar=PARTITIONS,
+        help="A topic, some of its partitions, or ^PATTERN; repeat for more.",
+        check=check_partitions,
+    ),
 ]
 
 

@@ -12,7 +12,7 @@ from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json, parse_partitions
 from barnabas.cli.framework.output import notice, now_ms
 from barnabas.cli.framework.progress import Progress
-from barnabas.cli.framework.resources import chosen_topics, is_pattern, name_pattern
+from barnabas.cli.framework.resources import check_topic, chosen_topics, is_pattern, name_pattern
 from barnabas.cli.records.formats import ENCODINGS, FORMAT_NOTES, Renderer, compile_format, json_lines
 from barnabas.cli.records.positions import Start, parse_starts, start_positions, stop_positions
 from barnabas.client.errors import CommitFailed
@@ -47,9 +47,11 @@ Field = Callable[[ConsumerRecord], Sequence[bytes]]
     notes=FORMAT_NOTES,
 )
 def consume(
-    topics: Annotated[list[str], Argument("TOPIC", "A topic, or ^PATTERN for all whose names begin so.")],
+    topics: Annotated[
+        list[str], Argument("TOPIC", "A topic, or ^PATTERN for all whose names begin so.", check=check_topic)
+    ],
     format: Annotated[
-        str, Option("-f", help="What to print of each record; the tokens are explained below.")
+        str, Option("-f", takes_bytes=True, help="What to print of each record; the tokens are explained below.")
     ] = DEFAULT_FORMAT,
     offset: Annotated[
         list[str] | None, Option("-o", metavar="WHERE", help="Where to begin, or (e@TIME) to end; explained below.")
@@ -59,11 +61,18 @@ def consume(
     ] = False,
     count: Annotated[int | None, Option("-c", minimum=1, help="Stop after this number of records.")] = None,
     partitions: Annotated[str | None, Option("-p", metavar="0,2,5-7", help="Read only these partitions.")] = None,
-    grep: Annotated[str | None, Option(metavar="REGEX", help="Print only records whose key or value matches.")] = None,
-    grep_key: Annotated[str | None, Option(metavar="REGEX", help="Print only records whose key matches.")] = None,
-    grep_value: Annotated[str | None, Option(metavar="REGEX", help="Print only records whose value matches.")] = None,
+    grep: Annotated[
+        str | None, Option(metavar="REGEX", takes_bytes=True, help="Print only records whose key or value matches.")
+    ] = None,
+    grep_key: Annotated[
+        str | None, Option(metavar="REGEX", takes_bytes=True, help="Print only records whose key matches.")
+    ] = None,
+    grep_value: Annotated[
+        str | None, Option(metavar="REGEX", takes_bytes=True, help="Print only records whose value matches.")
+    ] = None,
     grep_header: Annotated[
-        str | None, Option(metavar="REGEX", help="Print only records with a header that matches, as name=value.")
+        str | None,
+        Option(metavar="REGEX", takes_bytes=True, help="Print only records with a header that matches, as name=value."),
     ] = None,
     group: Annotated[
         str | None, Option("-g", help="Read as a member of this group, and commit the printed records.")

@@ -10,6 +10,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, BinaryIO, Final, NamedTuple
 
+from barnabas.cli.framework.app import is_text
 from barnabas.client.arguments import INT32_MAX, INT64_MAX
 from barnabas.errors import UnknownTopicOrPartition, UsageError
 from barnabas.records.record import Headers
@@ -223,8 +224,8 @@ def _rows_by_partition(records: list[tuple[int | None, int, InputRecord]]) -> It
 def parse_header(text: str) -> tuple[str, bytes | None]:
     """Parses `name=value`; `name` alone is a header with a null value. Raises UsageError."""
     name, equals, value = text.partition("=")
-    if not name:
-        raise UsageError(f"header {text!r}: must be NAME=VALUE")
+    if not name or not is_text(name):
+        raise UsageError(f"header {text!r}: must be NAME=VALUE, and the name UTF-8")
     return name, value.encode("utf-8", "surrogateescape") if equals else None
 
 

@@ -9,7 +9,7 @@ from barnabas import Consumer, Producer
 from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.output import CommandFailed, notice, print_json
-from barnabas.cli.framework.resources import watermarks
+from barnabas.cli.framework.resources import check_topic_name, watermarks
 from barnabas.cli.records.produce import BATCH_BYTES, Acks, BatchBytes, Compression, producer_settings
 from barnabas.client.admin.topics import NewTopic
 from barnabas.client.errors import ItemsFailed
@@ -24,7 +24,9 @@ PROGRESS_S: Final = 1.0
 SAMPLE_EVERY: Final = 64
 POLL_RECORDS: Final = 10_000
 
-Topic = Annotated[str, Argument("TOPIC", f"The topic, {TOPIC} by default; created if it does not exist.")]
+Topic = Annotated[
+    str, Argument("TOPIC", f"The topic, {TOPIC} by default; created if it does not exist.", check=check_topic_name)
+]
 
 
 @app.command(example="barnabas perf producer --records 1000000 --size 100")

@@ -9,6 +9,7 @@ from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.output import CommandFailed, notice, print_json
 from barnabas.cli.framework.progress import Progress
+from barnabas.cli.framework.resources import check_topic_name
 from barnabas.cli.framework.streams import is_readable
 from barnabas.cli.records.formats import unescape
 from barnabas.cli.records.input_records import JsonParser, LineParser, LineReader, Rows, check_partition, parse_header
@@ -44,16 +45,23 @@ BatchBytes = Annotated[int, Option(minimum=1, help="The size of the largest batc
     "barnabas produce orders --file orders.jsonl --from-json",
 )
 def produce(
-    topic: Annotated[str, Argument("TOPIC", "The topic to write to.")],
+    topic: Annotated[str, Argument("TOPIC", "The topic to write to.", check=check_topic_name)],
     file: Annotated[
-        str | None, Option("-f", metavar="FILE", help="Read records from this file instead of standard input.")
+        str | None,
+        Option("-f", metavar="FILE", takes_bytes=True, help="Read records from this file instead of standard input."),
     ] = None,
     key_separator: Annotated[
-        str | None, Option("-K", metavar="TEXT", help="The text between key and value of a line, such as : or \\t.")
+        str | None,
+        Option(
+            "-K", metavar="TEXT", takes_bytes=True, help="The text between key and value of a line, such as : or \\t."
+        ),
     ] = None,
-    key: Annotated[str | None, Option("-k", help="The key of all records that have none of their own.")] = None,
+    key: Annotated[
+        str | None, Option("-k", takes_bytes=True, help="The key of all records that have none of their own.")
+    ] = None,
     header: Annotated[
-        list[str] | None, Option("-H", metavar="NAME=VALUE", help="A header for every record; repeat for more.")
+        list[str] | None,
+        Option("-H", metavar="NAME=VALUE", takes_bytes=True, help="A header for every record; repeat for more."),
     ] = None,
     partition: Annotated[
         int | None, Option("-p", help="Write to this partition, instead of the one that the key's hash chooses.")
@@ -67,7 +75,9 @@ def produce(
             " to the partition that it names only if it names no other topic."
         ),
     ] = False,
-    delimiter: Annotated[str, Option("-D", metavar="TEXT", help="The text that ends a record.")] = "\\n",
+    delimiter: Annotated[
+        str, Option("-D", metavar="TEXT", takes_bytes=True, help="The text that ends a record.")
+    ] = "\\n",
     empty_is_null: Annotated[
         bool, Option("--null", "-Z", help="Empty keys and values become null (tombstones).")
     ] = False,
@@ -95,7 +105,7 @@ def produce(
     else:
         parser = LineParser(
             None if key_separator is None else unescape(key_separator),
-            None if key is None else key.encode(),
+            None if key is None else key.encode("utf-8", "surrogateescape"),
             tuple(map(parse_header, header or ())),
             empty_is_null,
             partition,

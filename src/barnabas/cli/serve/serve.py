@@ -24,10 +24,11 @@ def serve(
         str | None, Option(metavar="HOST:PORT,...", help="Addresses to listen on (listeners); port 0: any free.")
     ] = None,
     ready_file: Annotated[
-        str | None, Option(metavar="FILE", help="Written with host:port once a produce would succeed.")
+        str | None,
+        Option(metavar="FILE", takes_bytes=True, help="Written with host:port once a produce would succeed."),
     ] = None,
     config: Annotated[
-        list[str] | None, Option(metavar="FILE", help="A server.properties; repeat, later files win.")
+        list[str] | None, Option(metavar="FILE", takes_bytes=True, help="A server.properties; repeat, later files win.")
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -95,7 +96,14 @@ def serve(
     if brokers is not None:
         from barnabas.cli.serve.start_cluster import run_cluster
 
-        return run_cluster(options, brokers, [rack.strip() for rack in racks.split(",")] if racks else [])
+        return run_cluster(options, brokers, _racks(racks) if racks is not None else [])
     if racks is not None:
         raise UsageError(f"--racks {racks}: is for --brokers; one broker has --set broker.rack={racks}")
     return run_broker(options)
+
+
+def _racks(text: str) -> list[str]:
+    racks = [rack.strip() for rack in text.split(",")]
+    if not all(racks):
+        raise UsageError(f"--racks {text!r}: the name of a rack is missing; name one for each broker, such as a,b,c")
+    return racks

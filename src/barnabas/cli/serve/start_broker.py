@@ -69,6 +69,10 @@ class ServeOptions(NamedTuple):
 def parse_serve(arguments: Sequence[str]) -> ServeOptions | None:
     """Parses `--name value` and `--name=value`. Returns None for anything else: `barnabas.cli.serve.serve` reports
     what is wrong."""
+    try:
+        "".join(arguments).encode()
+    except UnicodeEncodeError:
+        return None  # bytes that are not UTF-8
     single: dict[str, Any] = {}
     repeated: dict[str, list[str]] = {}
     words = iter(arguments)

@@ -8,7 +8,7 @@ from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.outcomes import outcomes
 from barnabas.cli.framework.output import CommandFailed, now_ms, show, table
-from barnabas.cli.framework.resources import PARTITIONS, chosen_partitions, watermarks
+from barnabas.cli.framework.resources import PARTITIONS, check_partitions, chosen_partitions, watermarks
 from barnabas.cli.records.positions import parse_time
 from barnabas.errors import UsageError
 from barnabas.types import TopicPartition
@@ -22,7 +22,9 @@ app = App("Delete the oldest records of partitions.")
     "barnabas delete-records orders:0 --before-offset 1000 --execute",
 )
 def delete_records(
-    topics: Annotated[list[str], Argument(PARTITIONS, "A topic, some of its partitions, or ^PATTERN.")],
+    topics: Annotated[
+        list[str], Argument(PARTITIONS, "A topic, some of its partitions, or ^PATTERN.", check=check_partitions)
+    ],
     before_offset: Annotated[int | None, Option(minimum=0, help="All records before this offset.")] = None,
     before_time: Annotated[
         str | None, Option(metavar="TIME", help="All records before the first one from this time on.")

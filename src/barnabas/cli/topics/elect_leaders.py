@@ -6,7 +6,7 @@ from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.outcomes import outcomes
 from barnabas.cli.framework.output import CommandFailed, show, table
-from barnabas.cli.framework.resources import PARTITIONS, chosen_partitions
+from barnabas.cli.framework.resources import PARTITIONS, check_partitions, chosen_partitions
 from barnabas.errors import UsageError
 
 app = App("Make preferred replicas the leaders of their partitions.")
@@ -14,7 +14,9 @@ app = App("Make preferred replicas the leaders of their partitions.")
 
 @app.command("", example="barnabas elect-leaders orders\nbarnabas elect-leaders --all-topics")
 def elect_leaders(
-    topics: Annotated[list[str] | None, Argument(PARTITIONS, "A topic, some of its partitions, or ^PATTERN.")] = None,
+    topics: Annotated[
+        list[str] | None, Argument(PARTITIONS, "A topic, some of its partitions, or ^PATTERN.", check=check_partitions)
+    ] = None,
     all_topics: Annotated[bool, Option(help="Every partition of the cluster.")] = False,
     unclean: Annotated[
         bool, Option(help="Elect any live replica for partitions without a leader. May lose records.")
@@ -27,7 +29,7 @@ def elect_leaders(
     Partitions that it leads already are reported as unchanged.
     """
     if bool(topics) == all_topics:
-        raise UsageError("elect-leaders: give either TOPIC, as in `barnabas elect-leaders orders`, or --all-topics")
+        raise UsageError("give either TOPIC, such as orders, or --all-topics")
     with cluster.admin() as admin:
         partitions = chosen_partitions(admin, topics) if topics else None
         elected, failed = outcomes(lambda: admin.elect_leaders(partitions, unclean=unclean))

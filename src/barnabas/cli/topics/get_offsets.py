@@ -5,7 +5,7 @@ from typing import Annotated, Final
 from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.output import known, now_ms, show, table, time_text
-from barnabas.cli.framework.resources import PARTITIONS, chosen_partitions, chosen_topics, watermarks
+from barnabas.cli.framework.resources import PARTITIONS, check_partitions, chosen_partitions, chosen_topics, watermarks
 from barnabas.cli.records.positions import parse_time
 from barnabas.types import TopicPartition
 
@@ -17,7 +17,10 @@ NAMED: Final = {"earliest": "earliest", "latest": "latest", "max-timestamp": "ma
 @app.command("", example="barnabas get-offsets orders\nbarnabas get-offsets orders:0 --time 2013-01-01T05:15:00Z")
 def get_offsets(
     topics: Annotated[
-        list[str] | None, Argument(PARTITIONS, "A topic, some of its partitions, or ^PATTERN; all topics if left out.")
+        list[str] | None,
+        Argument(
+            PARTITIONS, "A topic, some of its partitions, or ^PATTERN; all topics if left out.", check=check_partitions
+        ),
     ] = None,
     time: Annotated[
         str | None, Option(metavar="TIME", help="earliest, latest, max-timestamp (the newest record), or a time.")

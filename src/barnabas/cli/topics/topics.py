@@ -11,7 +11,15 @@ from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json, parse
 from barnabas.cli.framework.outcomes import outcomes
 from barnabas.cli.framework.output import CommandFailed, notice, print_json, show, size_text, table, time_text
 from barnabas.cli.framework.replication import MISSING_REPLICAS, eligible_leaders, ids_text, replica_state
-from barnabas.cli.framework.resources import chosen_names, chosen_topics, is_pattern, plural, watermarks
+from barnabas.cli.framework.resources import (
+    check_topic,
+    check_topic_name,
+    chosen_names,
+    chosen_topics,
+    is_pattern,
+    plural,
+    watermarks,
+)
 from barnabas.client.admin.configs import ConfigResource
 from barnabas.client.admin.log_dirs import LogDir, LogDirReplica
 from barnabas.client.admin.topics import EligibleLeaders, NewTopic
@@ -23,13 +31,14 @@ from barnabas.types import TopicPartition
 
 app = App("List, create, describe, delete and grow topics.")
 
-Names = Annotated[list[str], Argument("TOPIC", "The topics' names.")]
+Names = Annotated[list[str], Argument("TOPIC", "The topics' names.", check=check_topic_name)]
 
 
 @app.command("list", example="barnabas topics list '^orders'")
 def list_topics(
     topics: Annotated[
-        list[str] | None, Argument("TOPIC", "Only these topics; ^PATTERN for all whose names begin so.")
+        list[str] | None,
+        Argument("TOPIC", "Only these topics; ^PATTERN for all whose names begin so.", check=check_topic),
     ] = None,
     internal: Annotated[bool, Option(help="Also internal topics of the brokers, such as __consumer_offsets.")] = False,
     quiet: Annotated[bool, Option("-q", help="Names only.")] = False,
@@ -83,7 +92,7 @@ def create(
 
 @app.command(example="barnabas topics delete orders")
 def delete(
-    topics: Annotated[list[str], Argument("TOPIC", "A name, or ^PATTERN for all that begin so.")],
+    topics: Annotated[list[str], Argument("TOPIC", "A name, or ^PATTERN for all that begin so.", check=check_topic)],
     if_exists: Annotated[bool, Option(help="No error for topics that do not exist.")] = False,
     execute: Annotated[bool, Option(help="With a pattern: carry it out; otherwise only show the plan.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
@@ -119,7 +128,7 @@ def _show_plan(names: Sequence[str], as_json: bool) -> None:
 
 @app.command("add-partitions", example="barnabas topics add-partitions orders --to 6")
 def add_partitions(
-    topic: Annotated[str, Argument("TOPIC", "The topic's name.")],
+    topic: Annotated[str, Argument("TOPIC", "The topic's name.", check=check_topic_name)],
     to: Annotated[int, Option(metavar="TOTAL", help="The total number of partitions afterwards.")] = 0,
     by: Annotated[int, Option(metavar="N", help="How many partitions to add.")] = 0,
     validate_only: Annotated[bool, Option(help="Only check whether they could be added.")] = False,
@@ -142,7 +151,9 @@ def add_partitions(
 
 @app.command(example="barnabas topics describe orders")
 def describe(
-    topics: Annotated[list[str] | None, Argument("TOPIC", "A name, or ^PATTERN for all that begin so.")] = None,
+    topics: Annotated[
+        list[str] | None, Argument("TOPIC", "A name, or ^PATTERN for all that begin so.", check=check_topic)
+    ] = None,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:

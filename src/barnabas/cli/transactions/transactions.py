@@ -7,7 +7,7 @@ from barnabas import Admin
 from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.output import CommandFailed, known, now_ms, print_json, show, table, time_text
-from barnabas.cli.framework.resources import broker_ids
+from barnabas.cli.framework.resources import broker_ids, check_topic_name
 from barnabas.cli.transactions.hanging_transactions import HangingTransaction, find_hanging_transactions
 from barnabas.client.admin.transactions import ProducerOnPartition, TransactionDescription
 from barnabas.errors import UsageError
@@ -19,7 +19,7 @@ app = App("List and describe transactions; find and abort those that hang.")
 ENDED: Final = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
 """States without a transaction, though the start of the last one may still be known."""
 
-Topic = Annotated[str, Option("--topic", "-t", metavar="TOPIC", help="The topic.")]
+Topic = Annotated[str, Option("--topic", "-t", metavar="TOPIC", check=check_topic_name, help="The topic.")]
 Partition = Annotated[int, Option("--partition", "-p", minimum=0, help="The partition.")]
 BrokerId = Annotated[
     int | None, Option("--broker-id", minimum=0, help="Ask the replica on this broker instead of the leader.")
@@ -133,7 +133,8 @@ def _producer(producer: ProducerOnPartition) -> dict[str, Any]:
 def find_hanging(
     broker_id: BrokerId = None,
     topic: Annotated[
-        list[str] | None, Option("-t", metavar="TOPIC", help="Only in this topic; repeat for more.")
+        list[str] | None,
+        Option("-t", metavar="TOPIC", check=check_topic_name, help="Only in this topic; repeat for more."),
     ] = None,
     partition: Annotated[int | None, Option("-p", minimum=0, help="Only in this partition of the one topic.")] = None,
     max_transaction_timeout: Annotated[

@@ -13,7 +13,7 @@ from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.outcomes import outcomes
 from barnabas.cli.framework.output import CommandFailed, notice, show, size_text, table
 from barnabas.cli.framework.replication import ids_text
-from barnabas.cli.framework.resources import chosen_topics, plural
+from barnabas.cli.framework.resources import check_topic, chosen_topics, plural
 from barnabas.types import TopicPartition
 
 __all__ = ["balanced", "movable", "register"]
@@ -28,7 +28,9 @@ def register(app: App) -> None:
 
 
 def balance(
-    topic: Annotated[list[str] | None, Option(help="Move only this topic; ^PATTERN for more; repeat.")] = None,
+    topic: Annotated[
+        list[str] | None, Option(help="Move only this topic; ^PATTERN for more; repeat.", check=check_topic)
+    ] = None,
     execute: Annotated[bool, Option(help="Carry it out and wait for the end; otherwise only show the plan.")] = False,
     throttle: Throttle = 0,
     cluster: Cluster = DEFAULT_CLUSTER,

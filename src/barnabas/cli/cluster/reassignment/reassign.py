@@ -22,7 +22,15 @@ from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.output import CommandFailed, notice, print_json, show, table
 from barnabas.cli.framework.replication import ids_text
-from barnabas.cli.framework.resources import PARTITIONS, broker_ids, chosen_partitions, chosen_topics, plural
+from barnabas.cli.framework.resources import (
+    PARTITIONS,
+    broker_ids,
+    check_partitions,
+    check_topic,
+    chosen_partitions,
+    chosen_topics,
+    plural,
+)
 from barnabas.errors import UsageError
 from barnabas.types import TopicPartition
 
@@ -52,7 +60,9 @@ def register(app: App) -> None:
 
 
 def plan(
-    topics: Annotated[list[str] | None, Argument("TOPIC", "Only these topics; ^PATTERN for all that begin so.")] = None,
+    topics: Annotated[
+        list[str] | None, Argument("TOPIC", "Only these topics; ^PATTERN for all that begin so.", check=check_topic)
+    ] = None,
     broker: Annotated[list[int] | None, Option(help="Put replicas on this broker; repeat for more.")] = None,
     replication_factor: Annotated[int, Option("-r", help="How many replicas each partition gets.", minimum=0)] = 0,
     current: Annotated[bool, Option(help="Print the replicas of now, to go back to them later.")] = False,
@@ -84,7 +94,10 @@ def plan(
 
 
 def execute(
-    file: Annotated[str, Argument("FILE", "A plan, in the format of kafka-reassign-partitions; - for standard input.")],
+    file: Annotated[
+        str,
+        Argument("FILE", "A plan, in the format of kafka-reassign-partitions; - for standard input.", takes_bytes=True),
+    ],
     throttle: Throttle = 0,
     wait: Wait = False,
     cluster: Cluster = DEFAULT_CLUSTER,
@@ -118,7 +131,9 @@ def status(cluster: Cluster = DEFAULT_CLUSTER, json: Json = False) -> None:
 
 
 def cancel(
-    topics: Annotated[list[str] | None, Argument(PARTITIONS, "A topic, some of its partitions, or ^PATTERN.")] = None,
+    topics: Annotated[
+        list[str] | None, Argument(PARTITIONS, "A topic, some of its partitions, or ^PATTERN.", check=check_partitions)
+    ] = None,
     all_reassignments: Annotated[bool, Option("--all", help="All reassignments in progress.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
