@@ -2,6 +2,7 @@
 
 import json
 import time
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,8 @@ from cli.cluster.three_brokers import bootstrap as bootstrap
 from cli.cluster.three_brokers import kafka as kafka
 from cli.cluster.three_brokers import shared_cluster as shared_cluster
 from cli.conftest import Run
+
+NO_ADMIN: Any = None
 
 
 def test_every_move_of_a_leader_has_its_reason(kafka: Cluster, in_process: Run) -> None:
@@ -39,7 +42,31 @@ def test_every_move_of_a_leader_has_its_reason(kafka: Cluster, in_process: Run) 
     text = in_process("cluster", "history", "t:0", "-n", "1").stdout.splitlines()
     assert len(text) == 2
     assert text[1].endswith("  elected by an administrator")
-    assert in_process("cluster", "history", "none").stdout == "no leader has moved\n"
+    assert in_process("cluster", "history", "^t$").stdout == in_process("cluster", "history", "t").stdout
+    kafka.create_topic("quiet")
+    assert in_process("cluster", "history", "quiet").stdout == "no leader of quiet has moved\n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("nope", "topic 'nope' does not exist"),
+        ("t:9", "topic 't' has partitions 0 to 0, not 9"),
+        ("^nope", "no topic matches ^nope"),
+    ],
+)
+def test_what_is_not_there_has_no_history(kafka: Cluster, in_process: Run, asked: str, told: str) -> None:
+    kafka.create_topic("t")
+    done = in_process("cluster", "history", asked)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert told in done.stderr
+
+
+def test_a_deleted_topic_keeps_its_history(kafka: Cluster, in_process: Run) -> None:
+    kafka.create_topic("gone", assignments={0: [1, 2, 3]})
+    kafka.move_leader("gone", 0, 2)
+    kafka.admin.delete_topics("gone")
+    assert "elected by an administrator" in in_process("cluster", "history", "gone").stdout
 
 
 def test_every_broker_tells_it_and_only_those_who_ask_hear_it(kafka: Cluster) -> None:
@@ -61,4 +88,4 @@ def test_every_broker_tells_it_and_only_those_who_ask_hear_it(kafka: Cluster) ->
 def test_changes_are_chosen_by_topic_and_partition(asked: list[str], expected: list[int]) -> None:
     places = [("a", 0), ("b", 0), ("a", 3)]
     changes = [LeaderChange(number, *place, 1, 2, 1, "x", 0) for number, place in enumerate(places)]
-    assert [change.time_ms for change in chosen_changes(changes, asked)] == expected
+    assert [change.time_ms for change in chosen_changes(NO_ADMIN, changes, asked)] == expected

@@ -14,11 +14,12 @@ from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.output import CommandFailed, show, table
 from barnabas.cli.framework.replication import replication_counts
-from barnabas.cli.framework.resources import PARTITIONS, broker_ids, plural
+from barnabas.cli.framework.resources import PARTITIONS, broker_ids, check_partitions, check_topic, plural
 from barnabas.cli.topics.elect_leaders import elect_leaders
 from barnabas.client.admin.cluster import ClusterDescription, FeatureLevels, Features
 from barnabas.connection.cluster import TopicView
 from barnabas.errors import BrokerIdNotRegistered
+from barnabas.printable import printable
 
 app = App("Describe the cluster, its brokers and replicas; move replicas and leaders.", default="describe")
 
@@ -42,7 +43,9 @@ def describe(cluster: Cluster = DEFAULT_CLUSTER, json: Json = False) -> None:
     "under-replicated", example="barnabas cluster under-replicated\nbarnabas cluster under-replicated '^orders'"
 )
 def under_replicated(
-    topics: Annotated[list[str] | None, Argument("TOPIC", "Only these topics; ^PATTERN for all that begin so.")] = None,
+    topics: Annotated[
+        list[str] | None, Argument("TOPIC", "Only these topics; ^PATTERN for all that begin so.", check=check_topic)
+    ] = None,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
@@ -84,8 +87,12 @@ migrate_registry.register(app)
     example="barnabas cluster recover --registry data/registry.db --data-dir data/broker-1 --data-dir data/broker-2"
 )
 def recover(
-    registry: Annotated[str, Option(metavar="FILE", help="The registry that is made; it must not be there.")],
-    data_dir: Annotated[list[str], Option(metavar="DIR", help="A data directory of a broker; name those of all.")],
+    registry: Annotated[
+        str, Option(metavar="FILE", takes_bytes=True, help="The registry that is made; it must not be there.")
+    ],
+    data_dir: Annotated[
+        list[str], Option(metavar="DIR", takes_bytes=True, help="A data directory of a broker; name those of all.")
+    ],
     json: Json = False,
 ) -> None:
     """Make the lost registry of a cluster anew, from the copies beside its brokers' logs. The brokers must be stopped.
@@ -110,7 +117,8 @@ def recover(
 @app.command(example="barnabas cluster history\nbarnabas cluster history orders:0 --limit 1000 --json")
 def history(
     topics: Annotated[
-        list[str] | None, Argument(PARTITIONS, "Only a topic, some of its partitions, or ^PATTERN.")
+        list[str] | None,
+        Argument(PARTITIONS, "Only a topic, some of its partitions, or ^PATTERN.", check=check_partitions),
     ] = None,
     limit: Annotated[int, Option("-n", help="Only the last ones.", minimum=1)] = 50,
     cluster: Cluster = DEFAULT_CLUSTER,
@@ -123,15 +131,15 @@ def history(
     """
     with cluster.admin() as admin:
         changes = admin.leader_changes()
-    if changes is None:
-        raise CommandFailed("these brokers keep no history of leaders; Barnabas's brokers do")
-    rows = chosen_changes(changes, topics or ())[-limit:]
-    show([row._asdict() for row in rows], json, lambda: history_text(rows))
+        if changes is None:
+            raise CommandFailed("these brokers keep no history of leaders; Barnabas's brokers do")
+        rows = chosen_changes(admin, changes, topics or ())[-limit:]
+    show([row._asdict() for row in rows], json, lambda: history_text(rows, topics or ()))
 
 
 def _recovered(report: dict[str, Any]) -> str:
     counts = f"{plural(report['topics'], 'topic')}, {plural(report['partitions'], 'partition')}"
-    lines = [f"made {report['registry']} for cluster {report['cluster_id']}: {counts}"]
+    lines = [f"made {printable(report['registry'])} for cluster {report['cluster_id']}: {counts}"]
     if report["without_log"]:
         lines.append(f"no data directory has a replica of: {', '.join(report['without_log'])}")
     if report["out_of_isr"]:
