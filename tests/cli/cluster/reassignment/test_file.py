@@ -53,6 +53,19 @@ def test_log_directories_that_are_no_list_of_any_are_refused(directories: object
         parse_assignment(plan(log_dirs=directories), "plan")
 
 
+def test_log_directories_are_as_many_as_replicas() -> None:
+    with pytest.raises(UsageError, match=r'the log_dirs of t-0 are .*; write a list with "any" for each replica'):
+        parse_assignment(plan(replicas=[1, 2, 3], log_dirs=["any", "any"]), "plan")
+
+
+@pytest.mark.parametrize(
+    ("topic", "told"), [("", "empty"), ("a\ud800", "'a\ud800' contains"), ("a" * 40_000, "40,000")]
+)
+def test_what_no_topic_is_called_is_refused(topic: str, told: str) -> None:
+    with pytest.raises(UsageError, match=f"^plan: .*{told}"):
+        parse_assignment(plan(topic=topic), "plan")
+
+
 @pytest.mark.parametrize("directories", [["any"], [], None])
 def test_log_directories_may_be_left_open(directories: object) -> None:
     assert parse_assignment(plan(log_dirs=directories), "plan") == {("t", 0): [1]}

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from barnabas.cli.cluster.reassignment.plan import Assignment
+from barnabas.cli.framework.resources import check_topic_name
 from barnabas.errors import UsageError
 from barnabas.types import TopicPartition
 
@@ -45,7 +46,8 @@ def parse_assignment(text: str | bytes, name: str) -> dict[TopicPartition, list[
                 map(_is_id, (number, *replicas))
             ):
                 directories = entry.get("log_dirs")
-                if directories is not None and not _are_any(directories):
+                _check_topic(topic, name)
+                if directories is not None and not _are_any(directories, len(replicas)):
                     raise UsageError(
                         f"{name}: the log_dirs of {topic}-{number} are {json.dumps(directories)}, and brokers choose "
                         'their directories themselves; write a list with "any" for each replica, or no log_dirs'
@@ -68,5 +70,13 @@ def _is_id(value: object) -> bool:
     return type(value) is int and 0 <= value <= INT32_MAX
 
 
-def _are_any(directories: object) -> bool:
-    return isinstance(directories, list) and all(directory == "any" for directory in directories)
+def _check_topic(topic: str, name: str) -> None:
+    try:
+        check_topic_name(topic)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from None
+
+
+def _are_any(directories: object, count: int) -> bool:
+    """Returns whether it leaves the directories of so many replicas to the brokers; Kafka takes an empty list, too."""
+    return isinstance(directories, list) and directories in ([], ["any"] * count)
