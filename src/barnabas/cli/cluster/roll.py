@@ -49,11 +49,19 @@ def register(app: App) -> None:
 def roll(
     restart_command: Annotated[
         str | None,
-        Option(metavar="COMMAND", help="The shell runs it for each broker, with {id}, {host} and {port} replaced."),
+        Option(
+            metavar="COMMAND",
+            takes_bytes=True,
+            help="The shell runs it for each broker, with {id}, {host} and {port} replaced.",
+        ),
     ] = None,
     data_dir: Annotated[
         str | None,
-        Option(metavar="DIR", help="Of `serve --brokers` on this machine, which starts brokers again that have ended."),
+        Option(
+            metavar="DIR",
+            takes_bytes=True,
+            help="Of `serve --brokers` on this machine, which starts brokers again that have ended.",
+        ),
     ] = None,
     broker: Annotated[list[int] | None, Option(help="Restart only this broker; repeat for more.")] = None,
     broker_timeout: Annotated[
@@ -70,6 +78,8 @@ def roll(
     """
     if (restart_command is None) == (data_dir is None):
         raise UsageError("roll: give either --restart-command or --data-dir")
+    if restart_command is not None and not restart_command.strip():
+        raise UsageError("--restart-command: must not be empty, such as 'ssh {host} systemctl restart barnabas'")
     restart = by_command(restart_command) if restart_command is not None else _by_signal(str(data_dir))
     with cluster.admin() as admin:
         rolling = Roll(admin, restart, broker_timeout)
