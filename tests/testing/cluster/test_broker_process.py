@@ -126,6 +126,19 @@ def test_a_process_that_somebody_else_has_ended_is_reported(broker: BrokerProces
     broker.start()
 
 
+def test_an_answer_that_comes_too_late_is_nobody_elses(broker: BrokerProcess) -> None:
+    broker.create_topic("t")
+    patience, broker.patience = broker.patience, 0.05
+    os.kill(broker.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(BrokerDied, match="has not answered"):
+            broker.end_offsets("t")
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
+        broker.patience = patience
+    assert "t" in broker.topics()
+
+
 def test_a_broker_that_somebody_else_has_ended_does_not_run() -> None:
     with Cluster(processes=True) as cluster:
         cluster.create_topic("t", assignments={0: [3, 1, 2]})

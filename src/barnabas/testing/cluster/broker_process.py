@@ -154,6 +154,8 @@ class BrokerProcess(Broker):
         self._pid = 0
         self._connection: Connection | None = None
         self._lock = threading.RLock()
+        self._orders = 0
+        """The number of the last order."""
         self._stopped = False
         self._process_disk = _Disk(self._if_running)
         self._process_clock = _Clock(self._if_running)
@@ -198,11 +200,14 @@ class BrokerProcess(Broker):
             assert connection is not None
             if self._stopped:
                 raise UsageError("the broker is paused: call resume()")
+            self._orders = wanted = self._orders + 1
+            deadline, number = time.monotonic() + self.patience, 0
             try:
-                connection.send(Order(function, arguments, keywords))
-                if not connection.poll(self.patience):
-                    raise BrokerDied(f"process {pid} of the broker has not answered within {self.patience:g} s")
-                succeeded, result = connection.recv()
+                connection.send(Order(wanted, function, arguments, keywords))
+                while number != wanted:  # an earlier answer came too late, or a Ctrl-C ended the wait for it
+                    if not connection.poll(max(deadline - time.monotonic(), 0)):
+                        raise BrokerDied(f"process {pid} of the broker has not answered within {self.patience:g} s")
+                    number, succeeded, result = connection.recv()
             except (EOFError, ConnectionError):
                 self._wait_for_end()
                 raise BrokerDied(f"process {pid} of the broker has ended; its error is on stderr") from None

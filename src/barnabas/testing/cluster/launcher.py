@@ -48,8 +48,9 @@ class Start(NamedTuple):
 
 class Order(NamedTuple):
     """Each later message: a function of a module, which is called with the broker and these arguments. The answer is
-    (True, result) or (False, error)."""
+    (number, True, result) or (number, False, error): nobody may wait for the one before any more."""
 
+    number: int
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     keywords: Mapping[str, Any]
@@ -83,16 +84,17 @@ def _serve(connection: Connection) -> None:
     broker.clock.skew(start.skew_s)
     while True:
         order: Order = connection.recv()
-        answer: tuple[bool, Any]
+        answer: tuple[int, bool, Any]
         try:
-            answer = True, order.function(broker, *order.arguments, **order.keywords)
+            answer = order.number, True, order.function(broker, *order.arguments, **order.keywords)
         except Exception as error:
             error.add_note("In the process of the broker:\n" + traceback.format_exc())
-            answer = False, error
+            answer = order.number, False, error
         try:
             connection.send(answer)
         except (TypeError, AttributeError, pickle.PicklingError) as error:
-            connection.send((False, BarnabasError(f"{answer[1]!r} cannot be told to the test: {error}")))
+            untold = BarnabasError(f"{answer[2]!r} cannot be told to the test: {error}")
+            connection.send((order.number, False, untold))
 
 
 def _launch(control: socket.socket, data_dir: str) -> None:
