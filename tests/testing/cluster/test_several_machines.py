@@ -73,13 +73,16 @@ def test_the_role_of_a_dead_controller_moves_when_its_session_ends(cluster: Clus
     cluster.wait_in_sync()
 
 
-def test_a_dead_controller_that_is_started_again_goes_on_at_once(cluster: Cluster, tree: KazooClient) -> None:
+def test_a_dead_controller_that_is_started_again_is_or_has_a_successor_at_once(
+    cluster: Cluster, tree: KazooClient
+) -> None:
+    """Its new registration tells all that the role is free: usually it takes that itself, as it knows first."""
     controller, epoch = cluster.controller, int(tree.get("/controller_epoch")[0])
     session = tree.exists("/controller").ephemeralOwner
     cluster.create_topic("t")
     cluster.kill(controller)
     cluster.start(controller)
-    assert cluster.controller == controller
+    assert cluster.controller in cluster.node_ids
     assert int(tree.get("/controller_epoch")[0]) == epoch + 1
     assert tree.exists("/controller").ephemeralOwner != session
     write(cluster, b"one")
