@@ -203,7 +203,9 @@ class LogSegment:
         self.time_index.write_tail()
         self.write_transaction_index()
         file = self.open_file()
-        if os.fstat(file.fd).st_size != self.size:  # preallocated
+        size = os.fstat(file.fd).st_size
+        _until_here(file)
+        if size != self.size:  # preallocated
             self._cut(self.size)
         self._ring_last_offsets.clear()
         self._ring_positions.clear()
@@ -307,6 +309,7 @@ class LogSegment:
             written = self._disk.pwritev(file.fd, buffers, position)
             if written != size:
                 self._write_rest(file.fd, b"".join(buffers), written, position)
+            _until_here(file)
         except OSError as error:
             raise SegmentWriteFailed(error, self.cut_tail()) from error
 
@@ -456,6 +459,7 @@ class LogSegment:
             try:
                 os.unlink(path)
                 os.dup2(empty, file.fd, inheritable=False)
+                _until_here(file)
             finally:
                 os.close(empty)
             self.release()
