@@ -174,6 +174,32 @@ class TestFailedLoads:
         world.runtime.unload(0)
         assert isinstance(after.value, NotCoordinator), "nothing is loaded here any more"
 
+    @pytest.mark.parametrize("moment", ["while it is read", "after a failure"])
+    def test_the_brokers_own_work_waits_over_another_leader_epoch_of_this_broker(
+        self, world: World, moment: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        own = Later()
+        with monkeypatch.context() as patched:
+            patched.setattr(world.log, "read", broken)
+            if moment == "after a failure":
+                world.scheduler.advance(0.5)
+            world.runtime.run(0, lambda machine: machine.add(10), own, is_own=True)
+        world.runtime.load(0, 9)
+        world.scheduler.advance(10)
+        assert own.value == 11
+
+    def test_the_brokers_own_work_is_done_also_where_nothing_is_left_to_read(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        own = Later()
+        with monkeypatch.context() as patched:
+            patched.setattr(world.log, "read", broken)
+            world.scheduler.advance(0.5)
+            world.runtime.run(0, lambda machine: machine.add(10), own, is_own=True)
+            patched.setattr(world.log, "log_range", lambda partition: (3, 3))
+            world.scheduler.advance(10)
+        assert own.value == 10
+
     def test_the_next_leader_ends_the_tries(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(world.log, "read", broken)
         world.scheduler.advance(2)

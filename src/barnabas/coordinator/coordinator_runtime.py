@@ -92,14 +92,17 @@ class CoordinatorRuntime(Generic[S, R]):
 
     def load(self, partition: int, leader_epoch: LeaderEpoch) -> None:
         """Loads the partition, because this broker leads it now. Ignores repeated calls and older leader epochs."""
-        context = self._contexts.get(partition)
-        if context is not None:
-            if context.leader_epoch >= leader_epoch and context.state is not CoordinatorState.FAILED:
+        former = self._contexts.get(partition)
+        if former is not None:
+            if former.leader_epoch >= leader_epoch and former.state is not CoordinatorState.FAILED:
                 return
-            self.unload(partition, leader_epoch)
-        self._load(CoordinatorContext(partition, leader_epoch, self._scheduler))
+            self._unload(former, keeps_own_work=True)
+        self._load(CoordinatorContext(partition, leader_epoch, self._scheduler), former)
 
-    def _load(self, context: CoordinatorContext[S]) -> None:
+    def _load(self, context: CoordinatorContext[S], former: CoordinatorContext[S] | None = None) -> None:
+        """Loads a partition. Own work that waits in the `former` context goes on waiting."""
+        if former is not None:
+            context.waiters = former.waiters
         self._contexts[context.partition] = context
         try:
             start, end = self._log.log_range(context.partition)
@@ -110,6 +113,7 @@ class CoordinatorRuntime(Generic[S, R]):
         context.last_written_offset = end
         if start == end:
             context.state = CoordinatorState.ACTIVE
+            context.waiters.serve(self._logger)
             return
         self._load_queue.append(context)
         self._schedule_load()
@@ -120,11 +124,15 @@ class CoordinatorRuntime(Generic[S, R]):
         context = self._contexts.get(partition)
         if context is None or (leader_epoch is not None and leader_epoch < context.leader_epoch):
             return
-        del self._contexts[partition]
+        self._unload(context)
+        self._logger.debug("Unloaded %s-%d", self.topic, partition)
+
+    def _unload(self, context: CoordinatorContext[S], *, keeps_own_work: bool = False) -> None:
+        del self._contexts[context.partition]
         if context in self._load_queue:
             self._load_queue.remove(context)
-        context.close(NotCoordinator(f"{self.topic}-{partition} has another leader now"))
-        self._logger.debug("Unloaded %s-%d", self.topic, partition)
+        refusal = NotCoordinator(f"{self.topic}-{context.partition} has another leader now")
+        context.close(refusal, keeps_own_work=keeps_own_work)
 
     def close(self) -> None:
         """Unloads all partitions. Waiting requests get NotCoordinator."""
@@ -472,8 +480,7 @@ class CoordinatorRuntime(Generic[S, R]):
         """Loads a partition after a failure. The timer that calls this ends with the leadership."""
         context: CoordinatorContext[S] = CoordinatorContext(failed.partition, failed.leader_epoch, self._scheduler)
         context.failures = failed.failures + 1
-        context.waiters = failed.waiters
-        self._load(context)
+        self._load(context, failed)
 
 
 def _ignore(response: object) -> None:
