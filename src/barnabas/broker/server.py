@@ -508,7 +508,7 @@ class Broker:
         try:
             endpoint = self._join_cluster().endpoint
             await self.controller.call(lambda controller: controller.set_peer_endpoint(endpoint))
-        except BarnabasError as error:
+        except (BarnabasError, OSError) as error:
             self.log.error("other brokers have registered, but cannot reach this one: %s", error)
             if self._cluster is not None:
                 self._cluster.close()

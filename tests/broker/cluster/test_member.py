@@ -71,10 +71,12 @@ def test_all_members_know_each_other(make: Make) -> None:
     assert None not in peers
 
 
-@pytest.mark.parametrize("failures", [0, 1])
-def test_a_broker_alone_meets_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int) -> None:
+@pytest.mark.parametrize("failures", [[], [RegistryUnavailable("database is locked")], [OSError(24, "too many files")]])
+def test_a_broker_alone_meets_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: list[Exception]
+) -> None:
     """One that was started without a shared registry opens its listener when another broker registers."""
-    left = [RegistryUnavailable("database is locked")] * failures
+    left = list(failures)
     set_peer_endpoint = Controller.set_peer_endpoint
 
     def set_or_fail(controller: Controller, endpoint: Endpoint) -> None:
