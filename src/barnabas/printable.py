@@ -1,9 +1,10 @@
-"""Makes texts from clients, such as group ids, client ids and reasons, fit for a log line or a terminal."""
+"""Makes texts from clients, such as group ids, client ids and reasons, fit for a log line or a terminal, and tells
+which texts are fit to be sent or kept."""
 
 import re
 from typing import Final
 
-__all__ = ["printable", "printable_json"]
+__all__ = ["is_text", "printable", "printable_json"]
 
 _CONTROL: Final = re.compile("[\x7f-\x9f\ud800-\udfff]")
 """Control characters that JSON leaves unescaped, and that terminals interpret; and lone surrogates, which cannot be
@@ -23,3 +24,13 @@ def printable(text: str) -> str:
 def printable_json(text: str) -> str:
     """Returns the JSON text with its control characters as JSON's escapes."""
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def is_text(text: str) -> bool:
+    """Returns whether a text can be written as UTF-8. Python has a lone surrogate for each byte of a command line, of
+    an environment variable or of a file's name that cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

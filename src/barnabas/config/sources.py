@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from barnabas.config.broker import BrokerConfig, unknown_setting
 from barnabas.config.broker_settings import BROKER_CONFIGS
 from barnabas.errors import InvalidConfig, UsageError
+from barnabas.printable import is_text
 
 __all__ = ["ENVIRONMENT_PREFIX", "LoadedConfig", "load", "parse_properties", "parse_set", "read_properties"]
 
@@ -167,10 +168,8 @@ def _from_environment(environment: Mapping[str, str], not_settings: frozenset[st
         name = names.get(variable)
         if name is None:
             raise UsageError(_unknown_variable(variable, names))
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise UsageError(f"environment variable {variable}={text} is not UTF-8") from None
+        if not is_text(text):
+            raise UsageError(f"environment variable {variable}={text} is not UTF-8")
         given[name] = _Given(text, f"environment variable {variable}")
     return given
 

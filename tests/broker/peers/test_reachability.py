@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from barnabas.broker.peers.reachability import UnreachedPeer, unreached_peers
+from barnabas.broker.peers.reachability import unreached_peers
 from barnabas.metadata.image import BrokerImage, MetadataImage
+from barnabas.metadata.unreached_peer import UnreachedPeer
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 from barnabas.types import BrokerId
 from broker.cluster.clusters import SOON_S, Cluster

@@ -1,27 +1,15 @@
 """Finds the other brokers of the cluster that this one cannot reach, by a request to each."""
 
 import asyncio
-from typing import NamedTuple
 
 from barnabas.broker.peers.peer_connections import PeerConnections, Role
 from barnabas.metadata.image import BrokerImage, MetadataImage
+from barnabas.metadata.unreached_peer import UnreachedPeer
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.types import BrokerId
 from barnabas.version import __version__
 
-__all__ = ["UnreachedPeer", "unreached_peers"]
-
-
-class UnreachedPeer(NamedTuple):
-    """A live broker that does not answer this one."""
-
-    broker: int
-    listener: str
-    """The name of its listener for brokers; empty if it has registered none."""
-    address: str
-    stage: str
-    """That of `Attempt` which has failed; empty if nothing has, and no answer came either."""
-    error: str
+__all__ = ["unreached_peers"]
 
 
 async def unreached_peers(

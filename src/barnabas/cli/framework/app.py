@@ -18,6 +18,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Final, NamedTuple, NoReturn, Union, get_args, get_origin
 
 from barnabas.errors import UsageError
+from barnabas.printable import is_text
 
 __all__ = [
     "App",
@@ -27,7 +28,6 @@ __all__ = [
     "Parameter",
     "Runnable",
     "WrongUsage",
-    "is_text",
     "meant",
     "parse",
     "way_out",
@@ -417,15 +417,6 @@ def _add_option(parser: argparse._ActionsContainer, parameter: Parameter, spec: 
         help=text,
         **extra,
     )
-
-
-def is_text(word: str) -> bool:
-    """Returns whether a word of a command line is UTF-8. Python has a lone surrogate for each byte that is not."""
-    try:
-        word.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _converter(kind: type, spec: Option | Argument) -> Callable[[str], Any]:

@@ -10,9 +10,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from barnabas.cli.framework.app import is_text
 from barnabas.client.arguments import INT32_MAX, INT64_MAX
 from barnabas.errors import UnknownTopicOrPartition, UsageError
+from barnabas.printable import is_text
 from barnabas.records.record import Headers
 
 __all__ = [

@@ -6,12 +6,13 @@ from uuid import UUID
 import pytest
 
 from barnabas.cli.cluster.health.findings import clock_findings, findings
-from barnabas.cli.cluster.health.state import Answer, ClusterState, UnreachedPeer
+from barnabas.cli.cluster.health.state import Answer, ClusterState
 from barnabas.cli.cluster.reassignment.throttle import Rates
 from barnabas.client.admin.log_dirs import LogDir, LogDirReplica
 from barnabas.client.admin.reassignments import PartitionReassignment
 from barnabas.client.diagnosis.checks import Check
 from barnabas.connection.cluster import Broker, PartitionView, TopicView
+from barnabas.metadata.unreached_peer import UnreachedPeer
 from barnabas.types import BrokerId, LeaderEpoch, TopicPartition
 
 BROKERS = {n: Broker(BrokerId(n), "127.0.0.1", 9091 + n, None) for n in (1, 2, 3)}

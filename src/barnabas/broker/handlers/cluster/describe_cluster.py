@@ -9,12 +9,13 @@ changes of leaders and the other brokers that this one does not reach if they as
 
 import json
 from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from barnabas.broker.handlers.topics.metadata import CLUSTER_OPERATIONS, NOT_ASKED
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
 from barnabas.errors import InvalidRequest, KafkaError, MismatchedEndpointType, UnsupportedEndpointType
+from barnabas.metadata.unreached_peer import UnreachedPeer
 from barnabas.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -22,9 +23,6 @@ from barnabas.protocol.messages.describe_cluster import (
 )
 from barnabas.registry.registry import LeaderChange
 from barnabas.types import BrokerId
-
-if TYPE_CHECKING:
-    from barnabas.broker.peers.reachability import UnreachedPeer
 
 BROKERS = 1
 CONTROLLERS = 2
@@ -62,7 +60,7 @@ async def _with_wishes(
     return response
 
 
-async def _unreached_peers(broker: BrokerServices, wait_s: float) -> "list[UnreachedPeer]":
+async def _unreached_peers(broker: BrokerServices, wait_s: float) -> list[UnreachedPeer]:
     if broker.peers is None:
         return []
     from barnabas.broker.peers.reachability import unreached_peers  # a broker alone has no use for it
@@ -70,7 +68,7 @@ async def _unreached_peers(broker: BrokerServices, wait_s: float) -> "list[Unrea
     return await unreached_peers(broker.node_id, broker.image, broker.peers, wait_s)
 
 
-def _json(rows: "Sequence[LeaderChange] | Sequence[UnreachedPeer] | None") -> str | None:
+def _json(rows: Sequence[LeaderChange] | Sequence[UnreachedPeer] | None) -> str | None:
     return None if rows is None else json.dumps([row._asdict() for row in rows])
 
 

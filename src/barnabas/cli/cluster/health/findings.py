@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from barnabas.cli.cluster.health.state import ClusterState, UnreachedPeer
+from barnabas.cli.cluster.health.state import ClusterState
 from barnabas.cli.cluster.reassignment.balance import balanced, movable
 from barnabas.cli.cluster.reassignment.moves import assignment_of
 from barnabas.cli.cluster.reassignment.plan import Assignment
@@ -13,6 +13,7 @@ from barnabas.cli.framework.output import size_text
 from barnabas.cli.framework.replication import ids_text
 from barnabas.cli.framework.resources import plural, some
 from barnabas.client.diagnosis.checks import FAILED, OK, SKEW_MAX_MS, WARNING, Check
+from barnabas.metadata.unreached_peer import UnreachedPeer
 from barnabas.types import TopicPartition
 
 __all__ = ["clock_findings", "findings"]

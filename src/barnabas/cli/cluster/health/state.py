@@ -15,10 +15,11 @@ from barnabas.client.admin.reassignments import PartitionReassignment
 from barnabas.client.diagnosis.checks import probe_for
 from barnabas.connection.cluster import Broker, TopicView
 from barnabas.errors import BarnabasError, ItemsFailed, error_for
+from barnabas.metadata.unreached_peer import UnreachedPeer
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 from barnabas.types import TopicPartition
 
-__all__ = ["Answer", "ClusterState", "UnreachedPeer", "cluster_state"]
+__all__ = ["Answer", "ClusterState", "cluster_state"]
 
 T = TypeVar("T")
 
@@ -32,18 +33,6 @@ class Answer(NamedTuple):
 
     elapsed_ms: float
     error: str = ""
-
-
-class UnreachedPeer(NamedTuple):
-    """A live broker that does not answer another one, as that one tells."""
-
-    broker: int
-    listener: str
-    """The name of its listener for brokers; empty if it has registered none."""
-    address: str
-    stage: str
-    """That of `Attempt` which has failed; empty if no answer came."""
-    error: str
 
 
 class ClusterState(NamedTuple):
