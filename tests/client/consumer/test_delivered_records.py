@@ -67,6 +67,34 @@ def test_delivered_records_count_as_processed_at_the_next_poll() -> None:
     assert (delivery.consumed, delivery.processed) == (10, 10)
 
 
+def test_no_automatic_commit_goes_back_behind_a_commit_of_the_application() -> None:
+    delivery = Delivery()
+    delivery.poll(4)
+    for offset, processed in ((2, 2), (4, 4), (1, 1)):  # with the last one it takes back what it has said before
+        delivery.delivered.note_commit({T0: OffsetAndMetadata(offset, "done", 7)})
+        assert delivery.delivered.processed()[T0] == OffsetAndMetadata(processed, "done", 7)
+    delivery.poll(4)
+    assert (delivery.consumed, delivery.processed) == (8, 4)
+
+
+def test_a_commit_of_records_that_were_not_delivered_does_not_count() -> None:
+    delivery = Delivery()
+    delivery.poll(4)
+    delivery.delivered.note_commit({T0: OffsetAndMetadata(5, "", 7)})
+    assert delivery.processed == 0
+
+
+def test_a_commit_before_a_drop_or_of_another_partition_does_not_count() -> None:
+    delivery = Delivery()
+    delivery.poll(4)
+    delivery.delivered.note_commit({T0: OffsetAndMetadata(4, "", 7), TopicPartition("other", 0): START})
+    delivery.delivered.drop([T0])
+    delivery.subscription.seek(T0, 0)
+    delivery.decode(range(10))
+    delivery.poll(6)
+    assert (delivery.consumed, delivery.processed) == (6, 0)
+
+
 def test_offsets_carry_the_epoch_of_the_last_record() -> None:
     delivery = Delivery()
     delivery.poll(4)

@@ -2,12 +2,15 @@
 
 import contextlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 import barnabas
 from barnabas.errors import UsageError
+from barnabas.testing import Cluster
+from barnabas.types import TopicPartition
 
 pytestmark = pytest.mark.timeout(120)  # here nearly everything ends only when all records have come
 
@@ -37,3 +40,23 @@ def test_the_child_of_a_fork_reads_for_itself(topic: str, settings: dict[str, An
     os.waitpid(child, 0)
     assert consumer.poll(60, max_records=1)[0].offset == 10
     consumer.close()
+
+
+def test_a_close_with_time_commits_to_a_broker_that_comes_back() -> None:
+    with Cluster(brokers=1) as cluster:
+        settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
+        with barnabas.Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            producer.send("orders", b"1").result(60)
+        consumer = barnabas.Consumer("orders", settings)
+        assert len(consumer.poll(60)) == 1
+        cluster.stop(1)
+        with ThreadPoolExecutor(1) as pool:
+            closing = pool.submit(consumer.close, 60)
+            while not consumer._state.closing:
+                os.sched_yield()
+            cluster.start(1)
+            closing.result()
+        with barnabas.Consumer("orders", settings) as again:
+            committed = again.committed([("orders", 0)])[TopicPartition("orders", 0)]
+    assert committed is not None
+    assert committed.offset == 1

@@ -65,7 +65,7 @@ class Application:
         """Where it says it stands, and what it would commit, is what it has got."""
         for partition in ALL:
             assert self.consumer.position(partition) == self.next[partition]
-        consumed = self.consumer._state.consumed_offsets()
+        consumed = self.consumer._state.delivered.consumed()
         assert {partition: consumed[partition].offset for partition in ALL} == self.next
 
     def read_all(self) -> None:

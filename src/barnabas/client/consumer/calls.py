@@ -51,7 +51,7 @@ class ConsumerCalls:
         """
         timeout_s, given = self._timeout(timeout), read_offsets(offsets)
         commits = self._state.group().commits
-        await commits.commit(self._state.consumed_offsets() if given is None else given, timeout_s=timeout_s)
+        await commits.commit(self._state.offsets_to_commit(given), timeout_s=timeout_s)
 
     async def committed(
         self, partitions: Partitions, timeout: float | None = None

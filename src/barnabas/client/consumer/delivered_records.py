@@ -1,14 +1,14 @@
 """Tracks which decoded records the application has received, and which of those it has processed.
 
 The positions in the subscription are behind all decoded records. Records that are decoded and not delivered yet are
-kept here. Delivered records count as processed when the application polls again; an automatic commit leaves out those
-that it still works on.
+kept here. Delivered records count as processed when the application polls again, or commits them itself; an automatic
+commit leaves out those that it still works on.
 
 A KeyboardInterrupt may come between any two steps of a delivery. Until the application has its records,
 `rollback_positions` holds the partitions' previous positions, from which the next poll starts after an interrupted one.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from operator import length_hint
 
 from barnabas.client.consumer.subscription_state import SubscriptionState
@@ -73,6 +73,8 @@ class DeliveredRecords:
         self._decoded: dict[TopicPartition, DecodedRecords] = {}
         self._in_progress: Offsets = {}
         """The positions before the last poll returned records of the partitions."""
+        self._committed: Offsets = {}
+        """What the application has committed itself: an automatic commit must not go back behind that."""
 
     # --- in and out -------------------------------------------------------------------------------------------------
 
@@ -84,6 +86,12 @@ class DeliveredRecords:
             self.current = None
             if current.is_empty and self._decoded.get(current.partition) is current:
                 del self._decoded[current.partition]
+
+    def note_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Marks the records before these offsets as processed: the application commits them."""
+        for partition, committed in offsets.items():
+            if self._subscription.get(partition) is not None:
+                self._committed[partition] = committed
 
     def note_rollback(self, partition: TopicPartition, before: OffsetAndMetadata) -> None:
         """Notes the position `before`, from which the partition moves on now."""
@@ -141,6 +149,7 @@ class DeliveredRecords:
         """Drops partitions that were given up, or for which the application has sought another position."""
         for partition in partitions:
             self._in_progress.pop(partition, None)
+            self._committed.pop(partition, None)
             decoded = self._decoded.pop(partition, None)
             if decoded is not None:
                 decoded.stop()
@@ -176,7 +185,13 @@ class DeliveredRecords:
             if partition in offsets and (decoded is self.current or not decoded.is_empty):
                 count = decoded.delivered_count
                 offsets[partition] = decoded.offset_after(count - 1 if decoded is self.current else count)
-        return self._limited(self._limited(offsets, self._in_progress), self.rollback_positions)
+        offsets = self._limited(self._limited(offsets, self._in_progress), self.rollback_positions)
+        if self._committed:
+            consumed = self.consumed()
+            for partition, committed in self._committed.items():
+                if partition in offsets and offsets[partition].offset < committed.offset <= consumed[partition].offset:
+                    offsets[partition] = committed
+        return offsets
 
     @staticmethod
     def _limited(offsets: Offsets, limits: Offsets) -> Offsets:

@@ -204,7 +204,8 @@ class Consumer(ThreadedReading, Generic[K, V]):
 
         The requests for that are sent in any case to brokers that are connected. `timeout` is the number of seconds to
         wait for their responses, 0.05 by default, so that a process can end quickly; for certainty commit before, or
-        give more time. A second call does nothing. Signal handlers may call it.
+        give more time, in which the commit is tried again while the group's coordinator cannot be reached. A second
+        call does nothing. Signal handlers may call it.
         """
         self._close(CLOSE_TIMEOUT_S if timeout is None else seconds("timeout", timeout), True)
 

@@ -230,7 +230,7 @@ class ConsumerBase(ABC):
         on_commit: Callable[..., Any] | None = arguments.callback("callback", callback)
 
         def commit() -> None:
-            wanted = self._state.consumed_offsets() if given is None else given
+            wanted = self._state.offsets_to_commit(given)
 
             def done(promise: Promise[None]) -> None:
                 if on_commit is not None:
@@ -280,26 +280,26 @@ class ConsumerBase(ABC):
                 self._run(self._state.unsubscribe)
 
     async def _leave(self, deadline: float, all_delivered: bool) -> None:
-        """Commits, calls the listener and leaves the group, as far as the coordinator can be reached. Waits for
-        answers until the deadline."""
+        """Commits, calls the listener and leaves the group. Until the deadline it tries to commit, while a coordinator
+        that cannot be reached does not delay the rest."""
         state, driver = self._state, self._driver
 
-        async def answered(promise: Promise[None]) -> None:
-            await self._wait(
-                lambda: promise.done or state.coordinator is None or not state.coordinator.is_reachable,
-                max(deadline - time.monotonic(), 0.0),
-            )
+        def left_s() -> float:
+            return max(deadline - time.monotonic(), 0.0)
 
         with contextlib.suppress(ClientClosed):
-            timeout_s = max(deadline - time.monotonic(), 0.0)
-            await answered(driver.run(lambda: state.auto_commit(timeout_s, all_delivered=all_delivered)))
+            commit = driver.run(lambda: state.auto_commit(left_s(), all_delivered=all_delivered))
+            await self._wait(lambda: commit.done, left_s())
             event = driver.run(state.final_event)
             if event is not None:
                 try:
                     await self._deliver_event(event)
                 except Exception:
                     _log.exception("on_%s fails while the consumer is closed", event.kind)
-            await answered(driver.run(lambda: state.unsubscribe("the consumer is closed")))
+            left = driver.run(lambda: state.unsubscribe("the consumer is closed"))
+            await self._wait(
+                lambda: left.done or state.coordinator is None or not state.coordinator.is_reachable, left_s()
+            )
             driver.run(state.fetch_requests.close)
 
 

@@ -352,9 +352,13 @@ class KafkaConsumer:
         processed = self.delivered.processed()
         return processed if self._limit_commit is None else self._limit_commit(processed)
 
-    def consumed_offsets(self) -> Offsets:
-        """Returns the offsets for a commit of the application that names none."""
-        return self.delivered.consumed() if self._limit_commit is None else self.processed_offsets()
+    def offsets_to_commit(self, given: Offsets | None) -> Offsets:
+        """Returns the offsets for a commit of the application, which may name none, and notes that it has processed the
+        records before them."""
+        if given is None:
+            given = self.delivered.consumed() if self._limit_commit is None else self.processed_offsets()
+        self.delivered.note_commit(given)
+        return given
 
     def begin_processing(self, limit_commit: Callable[[Offsets], Offsets]) -> None:
         """Begins `process`: the offsets of processed records are committed even without enable.auto.commit.
