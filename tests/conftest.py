@@ -28,6 +28,8 @@ LEAVE_S = 120
 """Within which the process has to end when all tests are done."""
 CHILD_S = 150
 """Within which a fork of a test has to end."""
+SHRINK_S = 600
+"""The limit of a property or a model: a failing example is made smaller for up to five minutes before it is told."""
 SPARK_S = 900
 """The limit of a test with the mark `spark`: its fixtures start virtual machines, and its jobs are slow anyway."""
 
@@ -69,8 +71,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("source") and is_compiled():
             item.add_marker(pytest.mark.skip("test_uncompiled.py runs it on plain Python"))
-        if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
+        if item.get_closest_marker("timeout"):
+            continue
+        if item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.timeout(SPARK_S))
+        elif getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker(pytest.mark.timeout(SHRINK_S))
 
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)
