@@ -77,11 +77,24 @@ def test_no_automatic_commit_goes_back_behind_a_commit_of_the_application() -> N
     assert (delivery.consumed, delivery.processed) == (8, 4)
 
 
-def test_a_commit_of_records_that_were_not_delivered_does_not_count() -> None:
+def test_a_commit_counts_as_far_as_records_were_delivered() -> None:
     delivery = Delivery()
     delivery.poll(4)
-    delivery.delivered.note_commit({T0: OffsetAndMetadata(5, "", 7)})
-    assert delivery.processed == 0
+    delivery.delivered.note_commit({T0: OffsetAndMetadata(8, "", 7)})
+    assert delivery.processed == 4
+    delivery.poll(6)
+    assert (delivery.consumed, delivery.processed) == (10, 4)
+
+
+def test_a_commit_does_not_count_after_the_log_was_made_anew() -> None:
+    delivery = Delivery()
+    delivery.poll(10)
+    delivery.delivered.note_commit({T0: OffsetAndMetadata(10, "", 7)})
+    assert delivery.poll(10) == []
+    delivery.subscription.seek(T0, 0)  # as a reset of the position, which drops nothing
+    delivery.decode(range(12))
+    assert len(delivery.poll(12)) == 12
+    assert (delivery.consumed, delivery.processed) == (12, 0)
 
 
 def test_a_commit_before_a_drop_or_of_another_partition_does_not_count() -> None:

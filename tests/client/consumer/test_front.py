@@ -2,13 +2,14 @@
 
 import contextlib
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 import barnabas
-from barnabas.errors import UsageError
+from barnabas.errors import ClientClosed, UsageError
 from barnabas.testing import Cluster
 from barnabas.types import TopicPartition
 
@@ -42,21 +43,46 @@ def test_the_child_of_a_fork_reads_for_itself(topic: str, settings: dict[str, An
     consumer.close()
 
 
-def test_a_close_with_time_commits_to_a_broker_that_comes_back() -> None:
-    with Cluster(brokers=1) as cluster:
+@pytest.mark.parametrize("processes", [False, True])
+def test_a_close_with_time_commits_to_a_broker_that_comes_back(processes: bool) -> None:
+    """Meanwhile reads of other threads end, and another close does nothing."""
+    with Cluster(brokers=1) as cluster, ThreadPoolExecutor(2) as pool:
         settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
         with barnabas.Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
             producer.send("orders", b"1").result(60)
-        consumer = barnabas.Consumer("orders", settings)
-        assert len(consumer.poll(60)) == 1
+        consumer = barnabas.Consumer("orders", settings, enable_auto_commit=not processes)
+        if processes:
+            handled = threading.Event()
+            processing = pool.submit(consumer.process, lambda _: handled.set())
+            assert handled.wait(60)
+        else:
+            assert len(consumer.poll(60)) == 1
         cluster.stop(1)
-        with ThreadPoolExecutor(1) as pool:
-            closing = pool.submit(consumer.close, 60)
-            while not consumer._state.closing:
-                os.sched_yield()
-            cluster.start(1)
-            closing.result()
+        closing = pool.submit(consumer.close, 60)
+        while not consumer._state.closing:
+            os.sched_yield()
+        with pytest.raises(ClientClosed):
+            consumer.poll(60)
+        assert list(consumer) == []
+        consumer.close(60)
+        cluster.start(1)
+        closing.result()
+        if processes:
+            processing.result()
         with barnabas.Consumer("orders", settings) as again:
             committed = again.committed([("orders", 0)])[TopicPartition("orders", 0)]
     assert committed is not None
     assert committed.offset == 1
+
+
+def test_a_listener_that_closes_is_called_once(topic: str, settings: dict[str, Any]) -> None:
+    revoked = []
+
+    def close(consumer: barnabas.Consumer, partitions: Any) -> None:
+        revoked.append(partitions)
+        consumer.close(60)
+
+    consumer = barnabas.Consumer(topic, settings, on_revoked=close)
+    assert consumer.poll(60)
+    consumer.close(60)
+    assert len(revoked) == 1

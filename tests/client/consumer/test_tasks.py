@@ -10,6 +10,7 @@ import barnabas
 import barnabas.aio
 from barnabas.errors import ClientClosed, UsageError
 from barnabas.testing import Broker
+from barnabas.types import TopicPartition
 from client.conftest import SOON_S
 from client.consumer.conftest import RECORDS
 from stopwatch import Stopwatch
@@ -72,5 +73,22 @@ def test_close_ends_what_other_tasks_wait_for(
         assert iteration == "ended"
         with pytest.raises(ClientClosed):
             await consumer.poll(1)
+
+    asyncio.run(story())
+
+
+def test_a_handler_of_process_that_closes_commits_what_was_done(topic: str, settings: dict[str, Any]) -> None:
+    async def story() -> None:
+        consumer = barnabas.aio.Consumer(topic, **settings)
+
+        async def handler(record: Any) -> None:
+            if (record.partition, record.offset) == (0, 8):
+                await consumer.close(60)
+
+        await consumer.process(handler, ordered_by="partition")
+        async with barnabas.aio.Consumer(**settings) as again:
+            committed = (await again.committed([(topic, 0)]))[TopicPartition(topic, 0)]
+            assert committed is not None
+            assert committed.offset == 8
 
     asyncio.run(story())

@@ -74,13 +74,15 @@ class DeliveredRecords:
         self._in_progress: Offsets = {}
         """The positions before the last poll returned records of the partitions."""
         self._committed: Offsets = {}
-        """What the application has committed itself: an automatic commit must not go back behind that."""
+        """The offsets that the application has committed itself since the last poll, of records that it had received:
+        an automatic commit must not go back behind them."""
 
     # --- in and out -------------------------------------------------------------------------------------------------
 
     def mark_processed(self) -> None:
         """Marks all delivered records as processed: the application requests more."""
         self._in_progress.clear()
+        self._committed.clear()
         current = self.current
         if current is not None:
             self.current = None
@@ -88,10 +90,11 @@ class DeliveredRecords:
                 del self._decoded[current.partition]
 
     def note_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Marks the records before these offsets as processed: the application commits them."""
+        """Marks the delivered records before these offsets as processed: the application commits them."""
+        consumed = self.consumed()
         for partition, committed in offsets.items():
-            if self._subscription.get(partition) is not None:
-                self._committed[partition] = committed
+            if partition in consumed:
+                self._committed[partition] = min(committed, consumed[partition], key=lambda each: each.offset)
 
     def note_rollback(self, partition: TopicPartition, before: OffsetAndMetadata) -> None:
         """Notes the position `before`, from which the partition moves on now."""

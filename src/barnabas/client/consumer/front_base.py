@@ -280,8 +280,8 @@ class ConsumerBase(ABC):
                 self._run(self._state.unsubscribe)
 
     async def _leave(self, deadline: float, all_delivered: bool) -> None:
-        """Commits, calls the listener and leaves the group. Until the deadline it tries to commit, while a coordinator
-        that cannot be reached does not delay the rest."""
+        """Commits, calls the listener and leaves the group. Tries to commit until the deadline, and then leaves as far
+        as the coordinator can be reached."""
         state, driver = self._state, self._driver
 
         def left_s() -> float:

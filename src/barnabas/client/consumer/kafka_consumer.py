@@ -368,7 +368,7 @@ class KafkaConsumer:
             self.coordinator.auto_commit.enable(True)
 
     def end_processing(self) -> None:
-        """Ends `process`: moves the positions back to the first records that are not done."""
+        """Ends `process`: moves the positions back to the first records that are not done. A close commits them."""
         processed = self.processed_offsets()
         self._limit_commit = None
         for partition, offset in processed.items():
@@ -376,7 +376,7 @@ class KafkaConsumer:
             if position is not None and position.offset != offset.offset:
                 self.subscription.resume_at(partition, offset)
                 self._position_changed([partition])
-        if self.coordinator is not None and not self.settings.enable_auto_commit:
+        if self.coordinator is not None and not self.settings.enable_auto_commit and not self.closing:
             self.coordinator.auto_commit.enable(False)
 
     def resumed_from(self, partition: TopicPartition) -> OffsetAndMetadata | None:

@@ -22,7 +22,7 @@ class TaskReading(ReadingBase):
     _driver: AioDriver
 
     def _init_tasks(self) -> None:
-        self._polling = False
+        self._polling: asyncio.Task[Any] | None = None
         self._begun = False
         """Whether the state machine and its driver exist."""
         self._closed = False
@@ -36,11 +36,11 @@ class TaskReading(ReadingBase):
         driver = self._opened()
         if self._polling:
             raise UsageError("another task polls this consumer, or it is polled from one of its own callbacks")
-        self._polling = True
+        self._polling = asyncio.current_task()
         try:
             yield
         finally:
-            self._polling = False
+            self._polling = None
             if self._closed and not driver.closed:
                 driver.turn_soon()  # a close waits for the end of the read
 
@@ -114,7 +114,12 @@ class TaskReading(ReadingBase):
         try:
             self._state.closing = self._state.needs_poll = True
             driver.run(lambda: None)
-            await driver.wait(lambda: not self._polling, timeout_s / 2)
+            try:
+                if self._polling is not asyncio.current_task():  # that one calls from a callback of its poll
+                    await driver.wait(lambda: self._polling is None, timeout_s / 2)
+            except asyncio.CancelledError:  # also by `process`, of which a handler closes the consumer
+                await self._leave(time.monotonic(), all_delivered)
+                raise
             await self._leave(deadline, all_delivered)
         finally:
             driver.close()

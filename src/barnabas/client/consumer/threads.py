@@ -44,6 +44,8 @@ class ThreadedReading(ReadingBase):
         """The threads that are in calls, each with the depth of nested calls. If such a thread closes the consumer (in
         a callback or a signal handler), the close waits for the end of its call, because the thread may hold locks."""
         self._close_asked: tuple[float, bool] | None = None
+        self._closing = threading.Lock()
+        """The lock that the first close takes for good."""
         self._forked = False
         self._turned_at = float("-inf")
 
@@ -75,6 +77,11 @@ class ThreadedReading(ReadingBase):
         if threading.get_ident() in self._inside and self._reading.locked():
             raise UsageError("a consumer cannot be polled from its own callbacks, deserializers and interceptors")
 
+    def _check_open(self) -> None:
+        """Raises ClientClosed also while another thread still closes the consumer, and holds the lock of the reader."""
+        if self._state.closing:
+            raise ClientClosed("the consumer is closed")
+
     def _deliver(self, read: Callable[[], T], *, ends: bool = False) -> T:
         """Returns the result of `read` to the application. With `ends` a closed consumer is the end of an iteration.
 
@@ -87,6 +94,7 @@ class ThreadedReading(ReadingBase):
             depth = inside.get(me, 0)
             inside[me] = depth + 1  # the same as _enters, whose call would cost more than all other steps here
             try:
+                self._check_open()
                 with self._reading:
                     found = read()
                     delivered = self._state.delivered
@@ -136,8 +144,7 @@ class ThreadedReading(ReadingBase):
         self._collect(records, self._next(timeout), limit)
         if self._state.fetch_requests.wants_turn and not self._driver.background_turn_due:
             self._driver.turn()  # the poll has made room: fetch more while the application works
-        if self._state.closing:
-            raise ClientClosed("the consumer is closed")
+        self._check_open()
         return records
 
     def _runs(self) -> Iterator[Iterator[AnyRecord]]:
@@ -206,19 +213,20 @@ class ThreadedReading(ReadingBase):
 
     def _next_decoded(self) -> DecodedRecords:
         """Returns the next records for an iteration."""
-        while True:
-            with self._reads():
-                try:
+        try:
+            while True:
+                self._check_open()
+                with self._reads():
                     found = self._wait_for_next()
                     decoded = found if isinstance(found, DecodedRecords) else self._decode(found, CHUNK)
-                except ClientClosed:
-                    if self._state.closing:
-                        raise Ended from None
-                    raise
-                if decoded is not None:
-                    with self._driver.lock:
-                        self._state.delivered.begin_iteration(decoded)
-                    return decoded
+                    if decoded is not None:
+                        with self._driver.lock:
+                            self._state.delivered.begin_iteration(decoded)
+                        return decoded
+        except ClientClosed:
+            if self._state.closing:
+                raise Ended from None
+            raise
 
     def _wait_for(self, promise: Promise[T]) -> T:
         state = self._state
@@ -233,14 +241,19 @@ class ThreadedReading(ReadingBase):
         state, driver = self._state, self._driver
         if driver.closed:
             return
-        state.closing = state.needs_poll = True
-        driver.wakeup()
         if threading.get_ident() in self._inside:
-            self._close_asked = timeout, all_delivered
+            state.closing = state.needs_poll = True
+            driver.wakeup()
+            self._close_asked = self._close_asked or (timeout, all_delivered)
             return
-        deadline = time.monotonic() + timeout
-        has_lock = self._reading.acquire(timeout=max(timeout / 2, INTERRUPT_S))
+        if not self._closing.acquire(blocking=False):
+            return
+        has_lock = False
         try:
+            state.closing = state.needs_poll = True
+            driver.wakeup()
+            deadline = time.monotonic() + timeout
+            has_lock = self._reading.acquire(timeout=max(timeout / 2, INTERRUPT_S))
             result_of(self._leave(deadline, all_delivered))
         finally:
             driver.close()

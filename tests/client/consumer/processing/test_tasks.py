@@ -174,3 +174,28 @@ def test_a_stopped_pool_begins_no_record() -> None:
         assert seen == []
 
     run(story)
+
+
+def test_records_of_a_key_whose_handler_was_cancelled_are_handled_when_the_partition_comes_back() -> None:
+    async def story() -> None:
+        handled: list[int] = []
+        hangs = True
+
+        async def handler(record: ConsumerRecord) -> None:
+            if hangs:
+                await asyncio.sleep(LONG_S)
+            handled.append(record.offset)
+
+        pool = pool_of(handler)
+        pool.add([record(offset, b"k") for offset in range(3)])
+        await pool.give_way()
+        pool.drop_waiting([P0])
+        assert await pool.finish(0.0, [P0]) == 1
+        pool.forget([P0])
+        hangs = False
+        pool.add([record(offset, b"k") for offset in range(3)])
+        assert await pool.finish(LONG_S) == 0
+        assert handled == [0, 1, 2]
+        assert pool.offsets({P0: OffsetAndMetadata(3)}) == {P0: OffsetAndMetadata(3)}
+
+    run(story)

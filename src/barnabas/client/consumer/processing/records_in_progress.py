@@ -71,6 +71,10 @@ class RecordsInProgress:
         self._queue.done(queued)
         self._processed.done(queued.partition, queued.record.offset)
 
+    def give_up(self, queued: QueuedRecord) -> None:
+        """Notes that the worker of a record has gone without doing it, so that no other record waits for it."""
+        self._queue.done(queued)
+
     def unfinished(self, partitions: Iterable[TopicPartition]) -> int:
         return self._queue.unfinished(partitions)
 

@@ -35,7 +35,7 @@ class TaskPool:
         self._count = count
         self._call = call
         self._wake = wake
-        self._running: dict[asyncio.Task[None], TopicPartition] = {}
+        self._running: dict[asyncio.Task[None], QueuedRecord] = {}
         self._stopped = False
 
     # --- workers ----------------------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ class TaskPool:
             if queued is None:
                 return
             task = asyncio.create_task(self._handle(queued))
-            self._running[task] = queued.partition
+            self._running[task] = queued
             task.add_done_callback(self._ended)
 
     async def _handle(self, queued: QueuedRecord) -> None:
@@ -62,8 +62,10 @@ class TaskPool:
         self._records.done(queued)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
-        del self._running[task]
-        if not task.cancelled() and task.exception() is not None:
+        queued = self._running.pop(task)
+        if task.cancelled():
+            self._records.give_up(queued)
+        elif task.exception() is not None:
             self.failure = self.failure or task.exception()
             self._stopped = True
         self._begin()
@@ -97,7 +99,9 @@ class TaskPool:
         deadline = time.monotonic() + seconds
 
         def left() -> list[asyncio.Task[None]]:
-            return [task for task, of in self._running.items() if partitions is None or of in partitions]
+            return [
+                task for task, queued in self._running.items() if partitions is None or queued.partition in partitions
+            ]
 
         while (running := left()) and time.monotonic() < deadline:
             await asyncio.wait(running, timeout=deadline - time.monotonic(), return_when=asyncio.FIRST_COMPLETED)
