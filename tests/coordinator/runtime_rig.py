@@ -62,7 +62,6 @@ class World:
         self.codec = Numbers()
         self.machines: list[Sum] = []
         self.is_in_doubt = False
-        self.is_followed = True
         self.runtime: CoordinatorRuntime[Sum, int] = self.make()
 
     def make(self) -> CoordinatorRuntime[Sum, int]:
@@ -79,8 +78,6 @@ class World:
             wall_ms=self.scheduler.wall_ms,
             commit_timeout_ms=5000,
             may_be_replaced=lambda: self.is_in_doubt,
-            is_followed=lambda _: self.is_followed,
-            silence_s=3.0,
             logger=logging.getLogger("test"),
         )
 

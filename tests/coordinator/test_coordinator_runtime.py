@@ -307,27 +307,3 @@ def test_a_broker_that_may_be_replaced_shows_and_changes_nothing() -> None:
     assert own.value == 2, "its own work is done, and counts if it is committed"
     world.is_in_doubt = False
     assert world.add(1).value == 3
-
-
-def test_a_broker_that_hears_no_follower_soon_shows_nothing_that_a_successor_may_have_replaced() -> None:
-    world = World()
-    world.runtime.load(0, 1)
-    assert world.add(1).value == 1
-
-    def read() -> Any:
-        later = Later()
-        world.runtime.run(0, lambda machine: machine.add(), later, is_read=True)
-        return later.value
-
-    world.is_followed = False
-    world.scheduler.advance(3.0)
-    assert read() == 1, "the followers may not know yet whom to follow"
-    world.scheduler.advance(0.1)
-    assert isinstance(read(), NotCoordinator)
-    assert world.add(1).value == 2, "what is written counts only once it is replicated"
-    world.runtime.load(0, 2)
-    world.scheduler.advance(0.1)
-    assert read() == 2, "it was elected again"
-    world.scheduler.advance(4.0)
-    world.is_followed = True
-    assert read() == 2

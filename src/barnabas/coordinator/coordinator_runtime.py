@@ -70,13 +70,10 @@ class CoordinatorRuntime(Generic[S, R]):
         commit_timeout_ms: int,
         compression: str = "none",
         may_be_replaced: Callable[[], bool] = lambda: False,
-        is_followed: Callable[[int], bool] = lambda _: True,
-        silence_s: float = 0.0,
         logger: logging.Logger | None = None,
     ) -> None:
         """`may_be_replaced()` says that another broker may lead the partitions without the knowledge of this one. Then
-        requests are refused, and what this broker knows is not shown. `is_followed(partition)` says the contrary of one
-        partition, from `silence_s` after the election on."""
+        requests are refused, and what this broker knows is not shown."""
         self.topic = topic
         self._log = log
         self._serde = serde
@@ -86,8 +83,6 @@ class CoordinatorRuntime(Generic[S, R]):
         self._commit_timeout_ms = commit_timeout_ms
         self._compression = compression
         self._may_be_replaced = may_be_replaced
-        self._is_followed = is_followed
-        self._silence_s = silence_s
         self._logger = logger or logging.getLogger(__name__)
         self._contexts: dict[int, CoordinatorContext[S]] = {}
         self._load_queue: deque[CoordinatorContext[S]] = deque()
@@ -185,14 +180,12 @@ class CoordinatorRuntime(Generic[S, R]):
         transaction: Transaction | None = None,
         waits: bool = True,
         is_own: bool = False,
-        is_read: bool = False,
     ) -> None:
         """Runs an operation. `reply` gets its response once all records written so far are committed, or an error.
 
         The records of a `transaction` share one batch and wait for its end marker. `waits` says that the request waits
         for the load of the partition; `is_own` says that this is no request, but work of this broker, which waits until
-        the load has succeeded. `is_read` says that it shows what a successor may have replaced: of a partition without
-        followers it is refused.
+        the load has succeeded.
 
         Errors: those that the operation or the append raises; UnknownServerError for a bug; NotCoordinator;
         CoordinatorLoadInProgress; CoordinatorNotAvailable if too many responses wait; RequestTimedOut if the records
@@ -203,7 +196,7 @@ class CoordinatorRuntime(Generic[S, R]):
             shard = self._shard(context)
             self._run(context, lambda: operation(shard), reply, transaction)
 
-        self._start_when_loaded(partition, start, reply, waits=waits, is_own=is_own, is_read=is_read)
+        self._start_when_loaded(partition, start, reply, waits=waits, is_own=is_own)
 
     def end_transaction(
         self,
@@ -250,16 +243,11 @@ class CoordinatorRuntime(Generic[S, R]):
         *,
         waits: bool = True,
         is_own: bool = False,
-        is_read: bool = False,
     ) -> None:
         try:
             context = self._active_context(partition, is_own=is_own)
             if not is_own and self._may_be_replaced():
                 raise NotCoordinator(f"this broker stood still, and another one may lead {self.topic}-{partition}")
-            if is_read and not self._is_confirmed(context):
-                raise NotCoordinator(
-                    f"no follower of {self.topic}-{partition} was heard of: another broker may lead it"
-                )
             self._check_room(context)
         except CoordinatorLoadInProgress as refusal:
             context = self._contexts[partition]
@@ -267,7 +255,7 @@ class CoordinatorRuntime(Generic[S, R]):
                 self._load_next(context)
             if waits:
                 context.waiters.add(
-                    lambda late: self._start_when_loaded(partition, start, late, is_own=is_own, is_read=is_read),
+                    lambda late: self._start_when_loaded(partition, start, late, is_own=is_own),
                     reply,
                     refusal,
                     is_own=is_own,
@@ -279,11 +267,6 @@ class CoordinatorRuntime(Generic[S, R]):
             reply(error)
             return
         start(context, reply)
-
-    def _is_confirmed(self, context: CoordinatorContext[S]) -> bool:
-        """Returns whether no other broker can have written to the partition for long."""
-        since_s = self._scheduler.monotonic() - context.started
-        return since_s <= self._silence_s or self._is_followed(context.partition)
 
     def _active_context(self, partition: int, *, is_own: bool) -> CoordinatorContext[S]:
         context = self._contexts.get(partition)

@@ -1,11 +1,9 @@
 """The group coordinator of a running broker: what it writes, and what goes with a topic."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from barnabas.broker.coordinators.groups import followers_needed
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -56,31 +54,3 @@ def test_offsets_go_with_their_topic() -> None:
         broker.wait_for(lambda: broker.committed("g") == {("kept", 0): 5})
         broker.create_topic("t")
         assert broker.committed("g") == {("kept", 0): 5}, "the new topic of that name has no offsets"
-
-
-@pytest.mark.parametrize(
-    ("replicas", "isr", "minimum", "needed"),
-    [
-        ((1,), (1,), 1, 0),  # nobody else could lead
-        ((1, 2, 3), (1,), 2, 0),
-        ((1, 2), (1, 2), 2, 0),  # a successor needs this broker, too
-        ((1, 2), (1, 2), 3, 0),
-        ((1, 2, 3), (1, 2, 3), 2, 1),
-        ((1, 2, 3), (1, 2), 2, 1),
-        ((1, 2, 3), (1, 2, 3), 1, 2),
-        ((1, 2, 3, 4, 5), (1, 2, 3, 4), 2, 3),
-    ],
-)
-def test_a_leader_has_no_successor_while_some_follow(
-    replicas: tuple[int, ...], isr: tuple[int, ...], minimum: int, needed: int
-) -> None:
-    """No followers of a successor, in any number that it needs for a write, leave so many to this broker."""
-    config = SimpleNamespace(min_insync_replicas=minimum)
-    partition: Any = SimpleNamespace(replicas=replicas, in_sync_replicas=isr, log=SimpleNamespace(config=config))
-    assert max(followers_needed(partition), 0) == needed
-    others = [replica for replica in replicas if replica != 1]
-    for successor in isr[1:]:
-        rest = len(others) - 1
-        followers_of_successor = max(min(minimum, len(replicas)) - 1, 0)
-        if followers_of_successor <= rest:
-            assert rest - followers_of_successor < max(needed, 1), successor

@@ -167,11 +167,6 @@ class FollowerFetchSession:
             self._by_partition[partition] = known
         return partition
 
-    def follows(self, partition: Partition, since: float) -> bool:
-        """Returns whether the follower was heard of since then, in the partition's leader epoch."""
-        known = self._by_partition.get(partition)
-        return known is not None and self.last_used >= since and known.fetch.leader_epoch == partition.leader_epoch
-
     def partition_changed(self, partition: Partition) -> None:
         known = self._by_partition.get(partition)
         if known is None or known.is_answered:
@@ -239,11 +234,6 @@ class FollowerFetchSessions:
         session.epoch = next_epoch(session.epoch)
         session.update(request, self._clock.monotonic())
         return session
-
-    def following(self, partition: Partition, within_s: float) -> int:
-        """Returns how many followers of a partition were heard of in the last seconds, in its leader epoch."""
-        since = self._clock.monotonic() - within_s
-        return sum(session.follows(partition, since) for session in self._sessions.values())
 
     def end(self, replica_id: BrokerId) -> None:
         """Ends the session of a follower, if there is one."""

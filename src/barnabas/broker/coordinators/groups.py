@@ -10,7 +10,6 @@ from barnabas.coordinator.event_loop import EventLoopScheduler
 from barnabas.coordinator.group.config import GroupConfig
 from barnabas.coordinator.group.group_coordinator import OFFSETS_TOPIC, GroupCoordinator
 from barnabas.metadata.image import MetadataImage
-from barnabas.replication.partition import Partition
 from barnabas.types import TopicPartition
 
 __all__ = ["GroupCoordinatorService"]
@@ -19,24 +18,10 @@ _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 """Indexed by Kafka's number of the codec (offsets.topic.compression.codec)."""
 
 
-def followers_needed(partition: Partition) -> int:
-    """Returns how many followers a leader must have heard of to know that it has no successor which takes writes: for
-    its own min.insync.replicas that one would need at least one of them. 0 if no other broker could lead."""
-    minimum = min(partition.log.config.min_insync_replicas, len(partition.replicas))
-    return min(len(partition.in_sync_replicas) - 1, len(partition.replicas) - minimum)
-
-
 class GroupCoordinatorService:
     def __init__(self, broker: BrokerServices) -> None:
         manager = broker.replica_manager
         config = broker.config
-
-        silence_s = max(config.broker_session_timeout_ms / 3, 4 * config.replica_fetch_wait_max_ms) / 1000
-
-        def is_followed(number: int) -> bool:
-            partition = manager.leader_of(OFFSETS_TOPIC, number)
-            needed = followers_needed(partition)
-            return needed <= 0 or broker.follower_fetch_sessions.following(partition, silence_s) >= needed
 
         def partition_count() -> int:
             topic = broker.image.topics.get(OFFSETS_TOPIC)
@@ -59,8 +44,6 @@ class GroupCoordinatorService:
             wall_ms=broker.clock.wall_ms,
             partition_count=partition_count,
             may_be_replaced=lambda: broker.cluster is not None and broker.cluster.may_be_replaced(),
-            is_followed=is_followed,
-            silence_s=silence_s,
             compression=_CODECS[config.offsets_topic_compression_codec],
         )
         listen_to_partitions(OFFSETS_TOPIC, self.coordinator, manager, broker.loop)

@@ -74,13 +74,11 @@ class GroupCoordinator:
         compression: str = "none",
         later: Callable[[Callable[[], None]], object] | None = None,
         may_be_replaced: Callable[[], bool] = lambda: False,
-        is_followed: Callable[[int], bool] = lambda _: True,
-        silence_s: float = 0.0,
         logger: logging.Logger | None = None,
     ) -> None:
         """`partition_count()` returns the partitions of __consumer_offsets, `new_id()` the random part of a member id.
         `later` calls back when the next part of a request about many groups may run. The runtime explains
-        `may_be_replaced`, `is_followed` and `silence_s`."""
+        `may_be_replaced`."""
         self.config = config
         self._later = later or partial(scheduler.call_later, 0.0)
         self._partition_count = partition_count
@@ -95,8 +93,6 @@ class GroupCoordinator:
             wall_ms=wall_ms,
             commit_timeout_ms=config.offset_commit_timeout_ms,
             may_be_replaced=may_be_replaced,
-            is_followed=is_followed,
-            silence_s=silence_s,
             compression=compression,
             logger=self._logger,
         )
@@ -239,7 +235,6 @@ class GroupCoordinator:
                 lambda shard: CoordinatorResult(response=shard.fetch_offsets(group, require_stable)),
                 found,
                 failed,
-                is_read=True,
             )
 
         each(groups, one, reply, self._later)
@@ -372,7 +367,6 @@ class GroupCoordinator:
         failed: Callable[[KafkaError], None],
         *,
         waits: bool = True,
-        is_read: bool = False,
     ) -> None:
         def deliver(response: T | KafkaError) -> None:
             if isinstance(response, KafkaError):
@@ -380,7 +374,7 @@ class GroupCoordinator:
             else:
                 reply(response)
 
-        self.runtime.run(self.partition_for(group_id), operation, deliver, waits=waits, is_read=is_read)
+        self.runtime.run(self.partition_for(group_id), operation, deliver, waits=waits)
 
 
 class _Once:

@@ -570,27 +570,3 @@ def test_a_follower_that_asks_for_other_partitions_stays_in_sync_with_an_idle_on
         assert follower.cluster.on(1, lambda: leader.propose_isr_change(later)) is not None
     finally:
         follower.cluster.close()
-
-
-def test_a_leader_knows_who_follows_a_partition(follower: Follower) -> None:
-    t, u = follower.create("t"), follower.create("u")
-    session_id = follower.begin((t, 0, 0), (u, 0, 0))
-    leader, sessions = (
-        follower.cluster.partition(1, "t"),
-        server_of(follower.cluster.brokers[1]).follower_fetch_sessions,
-    )
-
-    def followers(within_s: float = SOON_S) -> int:
-        return follower.cluster.on(1, lambda: sessions.following(leader, within_s))
-
-    assert followers() == 1
-    assert followers(-SOON_S) == 0, "it was not heard of later"
-    follower.ask(fetch(session_id=session_id, epoch=1, wait_ms=0))
-    assert followers() == 1, "a request counts for all partitions of the session"
-    follower.cluster.change("t", leader=1)
-    follower.cluster.publish("t", to=[1])
-    assert followers() == 0, "it follows in the former leader epoch"
-    follower.ask(fetch((t, 0, 0), session_id=session_id, epoch=2, wait_ms=0, leader_epoch=EPOCH + 1))
-    assert followers() == 1
-    follower.ask(fetch(session_id=session_id, epoch=3, wait_ms=0, forget=[(t, 0)]))
-    assert followers() == 0
