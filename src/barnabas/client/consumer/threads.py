@@ -44,8 +44,8 @@ class ThreadedReading(ReadingBase):
         """The threads that are in calls, each with the depth of nested calls. If such a thread closes the consumer (in
         a callback or a signal handler), the close waits for the end of its call, because the thread may hold locks."""
         self._close_asked: tuple[float, bool] | None = None
-        self._closing = threading.Lock()
-        """The lock that the first close takes for good."""
+        self._first_close: dict[None, object] = {}
+        """A token of the first close, which alone closes the driver."""
         self._forked = False
         self._turned_at = float("-inf")
 
@@ -246,16 +246,17 @@ class ThreadedReading(ReadingBase):
             driver.wakeup()
             self._close_asked = self._close_asked or (timeout, all_delivered)
             return
-        if not self._closing.acquire(blocking=False):
-            return
-        has_lock = False
+        me, has_lock = object(), False
         try:
+            if self._first_close.setdefault(None, me) is not me:
+                return
             state.closing = state.needs_poll = True
             driver.wakeup()
             deadline = time.monotonic() + timeout
             has_lock = self._reading.acquire(timeout=max(timeout / 2, INTERRUPT_S))
             result_of(self._leave(deadline, all_delivered))
         finally:
-            driver.close()
+            if self._first_close.get(None) is me:
+                driver.close()
             if has_lock:
                 self._reading.release()

@@ -199,3 +199,23 @@ def test_records_of_a_key_whose_handler_was_cancelled_are_handled_when_the_parti
         assert pool.offsets({P0: OffsetAndMetadata(3)}) == {P0: OffsetAndMetadata(3)}
 
     run(story)
+
+
+def test_a_handler_that_waits_for_a_cancelled_task_has_failed() -> None:
+    async def story() -> None:
+        handled: list[int] = []
+
+        async def handler(record: ConsumerRecord) -> None:
+            handled.append(record.offset)
+            other = asyncio.create_task(asyncio.sleep(LONG_S))
+            other.cancel()
+            await other
+
+        pool = pool_of(handler)
+        pool.add([record(offset, b"k") for offset in range(3)])
+        await pool.finish(LONG_S)
+        assert isinstance(pool.failure, asyncio.CancelledError)
+        assert handled == [0]
+        assert pool.offsets({P0: OffsetAndMetadata(3)})[P0].offset == 0
+
+    run(story)

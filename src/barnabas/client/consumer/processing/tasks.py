@@ -63,11 +63,14 @@ class TaskPool:
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         queued = self._running.pop(task)
-        if task.cancelled():
+        if task.cancelled() and task.cancelling():
             self._records.give_up(queued)
-        elif task.exception() is not None:
-            self.failure = self.failure or task.exception()
-            self._stopped = True
+        else:
+            try:
+                task.result()
+            except BaseException as error:  # also a handler's CancelledError that is none of its task
+                self.failure = self.failure or error
+                self._stopped = True
         self._begin()
         if self.failure is not None or self._records.wants_more:
             self._wake()
