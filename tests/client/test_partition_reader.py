@@ -214,6 +214,7 @@ def note(frame, event, argument):
 topic_partition = TopicPartition(sys.argv[2], 0)
 with PartitionReader({"bootstrap.servers": sys.argv[1]}) as reader:
     list(reader.read(topic_partition, 0, 100, timeout=60))
+    reader._driver.wait_for(reader._driver.run(reader._client.refresh_metadata))  # so none comes meanwhile
     sys.setprofile(note)
     count = sum(batch.num_rows for batch in reader.read(topic_partition, 100, 3000, timeout=60))
     sys.setprofile(None)
