@@ -94,3 +94,10 @@ def test_an_offset_that_is_gone(broker: Broker, reading: Any, topic_partition: T
     with pytest.raises(OffsetOutOfRange, match=f"{topic_partition}: offset 0 "):
         strict.poll(60)
     assert read(reading(0), 500) == list(range(500, 1_000))
+
+
+def test_an_offset_beyond_the_end_is_reset_at_once(reading: Any, topic_partition: TopicPartition) -> None:
+    consumer = reading(990)
+    read(consumer, 10)
+    consumer.seek(topic_partition, 5_000)
+    assert [record.offset for record in consumer.poll(60, max_records=1)] == [0]  # not when the metadata expire

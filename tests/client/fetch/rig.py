@@ -54,7 +54,7 @@ class Rig:
         self.metadata = Metadata()
         self.metadata.add_topics(cluster.topics)
         self.subscription = SubscriptionState(ResetStrategy(reset))
-        self.fetcher = Fetcher(self.subscription, self.metadata, config or FetchConfig())
+        self.fetcher = Fetcher(self.subscription, self.metadata, config or FetchConfig(), lambda: None)
         self.refresh()
 
     @property

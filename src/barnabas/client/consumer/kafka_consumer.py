@@ -62,7 +62,9 @@ class KafkaConsumer:
         self.standalone: StandaloneAssignment | None
         """The assignment without a group, None with a group."""
         self._make_group(settings.group_id)
-        self.fetch_requests = FetchRequestManager(client, self.subscription, FetchConfig.of(settings))
+        self.fetch_requests = FetchRequestManager(
+            client, self.subscription, FetchConfig.of(settings), lambda: self.offset_fetcher.changed()
+        )
         self.fetcher = self.fetch_requests.fetcher
         self.offset_fetcher = OffsetFetcher(
             client,
@@ -357,8 +359,7 @@ class KafkaConsumer:
         records before them."""
         if given is None:
             given = self.delivered.consumed() if self._limit_commit is None else self.processed_offsets()
-        self.delivered.note_commit(given)
-        return given
+        return self.delivered.note_commit(given)
 
     def begin_processing(self, limit_commit: Callable[[Offsets], Offsets]) -> None:
         """Begins `process`: the offsets of processed records are committed even without enable.auto.commit.

@@ -90,8 +90,13 @@ class _Backoff(NamedTuple):
 class Fetcher:
     """Makes Fetch requests for the partitions that are fetchable, and takes over the responses, but does not send."""
 
-    def __init__(self, partitions: AssignedPartitions, metadata: Metadata, config: FetchConfig) -> None:
+    def __init__(
+        self, partitions: AssignedPartitions, metadata: Metadata, config: FetchConfig, on_invalid: Callable[[], None]
+    ) -> None:
+        """`on_invalid` is called when a response has made a position invalid, which waits for a reset or a validation
+        then."""
         self.config = config
+        self._on_invalid = on_invalid
         self.buffer = FetchBuffer(partitions)
         self._partitions = partitions
         self._metadata = metadata
@@ -342,6 +347,7 @@ class Fetcher:
             ):
                 state.follow_leader(leader, epoch, can_validate=True)
                 del self._backoffs[topic_partition]
+                self._on_invalid()
         elif code not in _RETRY:
             error = error_for(code, f"fetching {topic_partition} from offset {offset}: {error_for(code)}")
             self.buffer.fail(topic_partition, offset, error)
@@ -356,6 +362,7 @@ class Fetcher:
         try:
             self._partitions.request_reset(topic_partition)
             _log.info("%s: offset %s is out of range, reset to %s", topic_partition, offset, state.reset)
+            self._on_invalid()
         except NoOffsetForPartition:
             known = state.high_watermark >= 0
             there = f", which has {state.log_start_offset} to {state.high_watermark}" if known else ""
@@ -396,8 +403,14 @@ class FetchRequestManager:
     """Sends the Fetcher's requests when connections are ready, in the network client's turns, and backs off from
     brokers whose responses are of no use."""
 
-    def __init__(self, client: NetworkClient, partitions: AssignedPartitions, config: FetchConfig) -> None:
-        self.fetcher = Fetcher(partitions, client.metadata, config)
+    def __init__(
+        self,
+        client: NetworkClient,
+        partitions: AssignedPartitions,
+        config: FetchConfig,
+        on_invalid: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.fetcher = Fetcher(partitions, client.metadata, config, on_invalid)
         self.answers = 0
         self.failed = 0
         self._client = client
