@@ -95,7 +95,7 @@ def test_lists_that_a_later_release_has_added_are_passed_over(harness: EmbeddedH
 
 def controller(harness: EmbeddedHarness) -> tuple[EmbeddedRegistry, int]:
     registry = harness.open()
-    registry.register_broker(BrokerRegistration(1, {UUID(int=1): "/data"}, ()))
+    registry.register_broker(BrokerRegistration(1, {UUID(int=1): "/data"}, (), process="one"))
     epoch = registry.elect_controller()
     assert epoch is not None
     return registry, epoch
@@ -189,10 +189,12 @@ def test_a_failing_store_is_neither_yes_nor_no(harness: EmbeddedHarness, monkeyp
     one, epoch = controller(harness)
     monkeypatch.setattr("barnabas.registry.sqlite_file._BUSY_TIMEOUT_S", 0.01)
     two = harness.open()
+    two.register_broker(BrokerRegistration(2, {UUID(int=2): "/data"}, ()))
     blocker = sqlite3.connect(harness.path, isolation_level=None)
     blocker.execute("BEGIN IMMEDIATE")
     with pytest.raises(RegistryUnavailable, match="locked"):
         two.allocate_producer_ids()
+    assert two.elect_controller() is None, "who has the role is read without the lock"
     blocker.execute("ROLLBACK")
     blocker.close()
     one.close()

@@ -237,6 +237,7 @@ class Broker:
                 time_slicer=self.time_slicer,
             )
             if self._cluster is not None:
+                self._controller.on_read = self.controller.publish(self._cluster.registry_read)
                 self._unopened += [sock for sock, _ in listeners]
                 self._cluster.start()
                 self._cluster.once_joined(partial(self._accept, acceptor, listeners))

@@ -115,6 +115,8 @@ class Controller:
         self._is_unwritten = False
         """Whether the last write had no result."""
         self._publishing = False
+        self.on_read: Callable[[float], None] = lambda began: None
+        """Called, after the subscribers, with the monotonic time of a reading of the registry that has succeeded."""
         self._outside_requests = OutsideRequests(self, registry, lambda: self._config)
 
     # -- life -------------------------------------------------------------------------------------------------------
@@ -174,6 +176,7 @@ class Controller:
 
     def refresh(self, since: float | None = None) -> None:
         """Does what `check` does, except for what other programs ask for. May raise RegistryUnavailable."""
+        began = time.monotonic()
         if self._controller_epoch is None:
             if time.monotonic() >= self._stands_from:
                 self._controller_epoch = self._registry.elect_controller()
@@ -181,6 +184,7 @@ class Controller:
         self._registry.check()
         if self._hinted:
             self._load()
+        self.on_read(began)
         self._mend(since)
 
     def _on_hint(self) -> None:

@@ -247,7 +247,7 @@ class CoordinatorRuntime(Generic[S, R]):
         try:
             context = self._active_context(partition, is_own=is_own)
             if not is_own and self._may_be_replaced():
-                raise NotCoordinator(f"this broker stood still, and another one may lead {self.topic}-{partition}")
+                raise NotCoordinator(f"another broker may lead {self.topic}-{partition} without this one's knowledge")
             self._check_room(context)
         except CoordinatorLoadInProgress as refusal:
             context = self._contexts[partition]

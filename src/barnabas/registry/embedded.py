@@ -283,26 +283,33 @@ class EmbeddedRegistry(Registry):
     def elect_controller(self) -> int | None:
         if self._node_id is None:
             return None
+        with self._db.reading():  # a process that stands still may have the lock for writing
+            if self._has_another_controller():
+                return None
         with self._writing():
             registered = self._db.row(
                 "SELECT count(*) FROM brokers WHERE node_id = ? AND epoch = ?", (self._node_id, self._epoch)
             )
-            if not registered[0]:
+            if not registered[0] or self._has_another_controller():
                 return None
-            controller_id, broker_epoch, controller_epoch = self._db.row(
-                "SELECT controller_id, controller_broker_epoch, controller_epoch FROM state"
-            )
+            controller_id, broker_epoch, controller_epoch = self._controller()
             if controller_id == self._node_id and broker_epoch == self._epoch:
-                return int(controller_epoch)
-            if controller_id not in (-1, self._node_id) and self._may_be_alive(controller_id, broker_epoch):
-                return None
+                return controller_epoch
             self._db.execute(
                 "UPDATE state SET controller_id = ?, controller_broker_epoch = ?, controller_epoch = ?",
                 (self._node_id, self._epoch, controller_epoch + 1),
             )
             self._record([])
         self._hint()
-        return int(controller_epoch) + 1
+        return controller_epoch + 1
+
+    def _controller(self) -> tuple[int, int, int]:
+        """Returns the node id and the broker epoch of the controller, and its controller epoch."""
+        return self._db.row("SELECT controller_id, controller_broker_epoch, controller_epoch FROM state")
+
+    def _has_another_controller(self) -> bool:
+        controller_id, broker_epoch, _ = self._controller()
+        return controller_id not in (-1, self._node_id) and self._may_be_alive(controller_id, broker_epoch)
 
     def resign(self) -> None:
         if self._node_id is None:

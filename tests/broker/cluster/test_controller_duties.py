@@ -262,6 +262,25 @@ def test_a_controller_that_hears_of_less_than_half_resigns(
     minority.close()
 
 
+@pytest.mark.parametrize(
+    ("others", "heard", "expected"),
+    [
+        ((), (), True),
+        ((2,), (), False),
+        ((2,), (2,), True),
+        ((2, 3), (2,), True),
+        ((2, 3, 4), (2,), False),
+        ((2, 3, 4), (2, 3), True),
+    ],
+)
+def test_half_of_the_live_brokers_are_not_most(others: tuple[int, ...], heard: tuple[int, ...], expected: bool) -> None:
+    minority = Minority(*others, may_resign=False)
+    assert minority.duties.hears_of_most(), "at first all have a session"
+    minority.pass_session(*heard)
+    assert minority.duties.hears_of_most() == expected
+    minority.close()
+
+
 def test_a_controller_that_nobody_followed_fences_the_others() -> None:
     minority = Minority(2, 3, may_resign=False)
     assert sorted(minority.pass_session()) == ["fence 2", "fence 3"]

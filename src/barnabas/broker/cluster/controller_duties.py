@@ -132,7 +132,7 @@ class ControllerDuties:
         if now - self._checked_at > self._session_timeout_s / 2:
             self._heartbeats = BrokerHeartbeats(self._session_timeout_s, now)
         self._checked_at = now
-        others = [each for node_id, each in broker.image.brokers.items() if node_id != broker.node_id]
+        others = self._others()
         timeout_ms = broker.config.broker_session_timeout_ms
         reason = f"nothing was heard of it for {timeout_ms} ms"
         suspects = self._heartbeats.suspected(others, now)
@@ -147,8 +147,21 @@ class ControllerDuties:
     def _is_in_minority(self, others: Iterable[BrokerImage], now: float) -> bool:
         """Returns whether this broker hears of so few of the live brokers that they are likely to hear of each other,
         and this one is cut off."""
+        heard, live = self._heard_of_live(others, now)
+        return 2 * heard < live
+
+    def hears_of_most(self) -> bool:
+        """Returns whether this broker hears of more than half of the live brokers, itself included."""
+        heard, live = self._heard_of_live(self._others(), self._broker.clock.monotonic())
+        return 2 * heard > live
+
+    def _others(self) -> list[BrokerImage]:
+        return [each for node_id, each in self._broker.image.brokers.items() if node_id != self._broker.node_id]
+
+    def _heard_of_live(self, others: Iterable[BrokerImage], now: float) -> tuple[int, int]:
+        """Returns of how many live brokers this one hears, and how many there are, itself included."""
         live = [each for each in others if not each.fenced]
-        return 2 * (self._heartbeats.heard_lately(live, now) + 1) < len(live) + 1
+        return self._heartbeats.heard_lately(live, now) + 1, len(live) + 1
 
     async def _resign(self) -> None:
         """Lets another broker be the controller. Without an answer the next check tries again."""
@@ -185,6 +198,10 @@ class ControllerDuties:
             self._broker.failures.warn("the registry", f"the registry: {error}")
             return False
 
+    def heard(self, request: BrokerHeartbeatRequest) -> None:
+        """Notes that a heartbeat of a broker has come, whatever the answer will be."""
+        self._heartbeats.heard(BrokerId(request.broker_id), request.broker_epoch, self._broker.clock.monotonic())
+
     async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
         """Answers a heartbeat. A live broker that knows of its fencing is no longer fenced afterwards; one that wants
         to stop is. A broker whose process stood still does not know yet what others lead in its place.
@@ -199,7 +216,7 @@ class ControllerDuties:
             known = broker.image.brokers.get(node_id)
         if known is None or known.epoch != epoch:
             raise StaleBrokerEpoch(f"broker {node_id} is not registered in epoch {epoch}")
-        self._heartbeats.heard(node_id, epoch, broker.clock.monotonic())
+        self.heard(request)
         self._lost.discard((node_id, epoch))
         self._may_resign = True
         self.has_resigned = False

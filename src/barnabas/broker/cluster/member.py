@@ -15,8 +15,8 @@ from barnabas.broker.cluster.isr_changes import IsrChangeSender
 from barnabas.broker.cluster.liveness import Liveness, ProcessLiveness, Watch
 from barnabas.broker.cluster.metadata_copy import MetadataCopier
 from barnabas.broker.cluster.metadata_messages import update_of
-from barnabas.broker.cluster.pause_detector import PauseDetector
 from barnabas.broker.cluster.replica_fetcher_manager import ReplicaFetcherManager
+from barnabas.broker.cluster.session_doubts import SessionDoubts
 from barnabas.broker.cluster.storage_failures import StorageFailures
 from barnabas.broker.peers.controller_channel import ControllerChannel
 from barnabas.broker.peers.forwarding import Forwarder
@@ -51,6 +51,8 @@ QUICK_S: Final = 0.05
 broker.heartbeat.interval.ms."""
 HEARTBEAT_TIMEOUT_MIN_S: Final = 1.0
 """A heartbeat may have to open the connection first, which would be given up with it."""
+READING_MAX_S: Final = 1.0
+"""The time that a reading of the registry takes at most, if it is well."""
 CONTROLLER_CHECK_MS: Final = 500
 """The interval at which the controller looks for brokers whose session has timed out."""
 ELECTION_MAX_S: Final = 1.0
@@ -118,7 +120,10 @@ class ClusterMember:
         self._last_answer: BrokerHeartbeatResponse | BarnabasError | None = None
         """The outcome of the last heartbeat."""
         self._in_heartbeat = False
-        self._pauses = PauseDetector(broker.loop.time, broker.config.broker_session_timeout_ms / 2000)
+        session_s = broker.config.broker_session_timeout_ms / 1000
+        self._session_sure_s = session_s * 2 / 3
+        """The time for which a heartbeat that is answered leaves no doubt: the session ends later."""
+        self._doubts = SessionDoubts(broker.loop.time, session_s / 2)
         self._is_leaving = False
         self._is_closed = False
         self._dying: dict[BrokerId, int] = {}
@@ -162,9 +167,12 @@ class ClusterMember:
         self._copier.image_changed()
         self._controller_changed()
         self._note_if_joined()  # the only broker of its cluster is taken in while it starts
-        self._pauses.tick()
+        self._doubts.tick()
+        self._doubts.confirmed(
+            self._broker.loop.time(), self._session_sure_s
+        )  # nobody has replaced it while it started
         config, every = self._broker.config, self._scheduler.every
-        every(TICK_MS, "pauses", self._pauses.tick)
+        every(TICK_MS, "pauses", self._doubts.tick)
         every(DIRECTORY_CHECK_MS, "data directories", storage_failures.check_directories, thread=True)
         # The controller takes checks that are half a session apart for a pause of its own process.
         every(min(CONTROLLER_CHECK_MS, config.broker_session_timeout_ms // 4), "sessions", self._check_sessions)
@@ -266,10 +274,18 @@ class ClusterMember:
             self._broker.controller.check()  # becomes the controller if there is none, or learns who is
         finally:
             self._in_heartbeat = False
-        interval_s = self._broker.config.broker_heartbeat_interval_ms / 1000
-        if is_fenced or self._pauses.may_be_replaced():
+        interval_s = self._interval_s
+        if is_fenced or self.may_be_replaced():
             interval_s = min(interval_s, QUICK_S * 2 ** min(self._failures, 10))
         self._in(interval_s, "heartbeat", self._beat)
+
+    @property
+    def _interval_s(self) -> float:
+        return self._broker.config.broker_heartbeat_interval_ms / 1000
+
+    @property
+    def _heartbeat_timeout_s(self) -> float:
+        return max(self._interval_s, HEARTBEAT_TIMEOUT_MIN_S)
 
     async def _send_heartbeat(self) -> bool:
         """Returns whether this broker is fenced. Raises KafkaError, ClientError."""
@@ -281,22 +297,31 @@ class ClusterMember:
             want_shut_down=self._is_leaving,
         )
         sent_at = broker.loop.time()
-        timeout_s = max(broker.config.broker_heartbeat_interval_ms / 1000, HEARTBEAT_TIMEOUT_MIN_S)
-        response: BrokerHeartbeatResponse = await self._controller.send(request, timeout_s=timeout_s)
+        response: BrokerHeartbeatResponse = await self._controller.send(request, timeout_s=self._heartbeat_timeout_s)
         self._last_answer = response
-        if not response.is_fenced:
-            self._pauses.confirmed(sent_at)
+        if not response.is_fenced and not self.is_controller:  # its own answer proves nothing
+            self._doubts.confirmed(sent_at, self._session_sure_s)
         return response.is_fenced
+
+    def registry_read(self, began: float) -> None:
+        """Notes that this broker has got all that the registry had at this monotonic time. Nobody takes the role of a
+        controller that hears of the registry. For another broker the controller may decide at any time: that is sure
+        until the next reading, which follows the next heartbeat that fails."""
+        next_s = self._interval_s + self._heartbeat_timeout_s + READING_MAX_S
+        self._doubts.confirmed(began, self._session_sure_s if self.is_controller else min(self._session_sure_s, next_s))
 
     def may_be_replaced(self) -> bool:
         """Returns whether other brokers may lead in place of this one without its knowledge, because its process stood
-        still."""
-        return self._pauses.may_be_replaced()
+        still, or it is cut off."""
+        doubts, duties = self._doubts, self.duties
+        return doubts.stood_still() or (doubts.is_cut_off() and not (duties is not None and duties.hears_of_most()))
 
     async def answer_heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
         """Answers the heartbeat of another broker, as the controller. Raises KafkaError, RegistryUnavailable."""
         if self.duties is not None and self.may_be_replaced():
-            # The controller may have a successor itself, of which nobody but the registry could tell it.
+            # The controller may have a successor itself, of which nobody but the registry could tell it. If that does
+            # not respond, it still hears of the others, and must not fence them for it once that is back.
+            self.duties.heard(request)
             await self._broker.controller.call(Controller.refresh, until_known=False)
         if self.duties is None:
             raise NotController("another broker is the controller")
