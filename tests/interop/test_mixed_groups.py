@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -134,8 +135,10 @@ def test_members_without_a_common_assignor_are_refused(
     member = join(first, group, [wide_topic], assignor="range")
     settle([member], PARTITIONS)
     stranger = join(second, group, [wide_topic], assignor="roundrobin")
+    deadline = time.monotonic() + 60
     with pytest.raises(ClientError, match=r"(?i)inconsistent|protocol"):
-        take(stranger, 1, timeout_ms=60_000)
+        while time.monotonic() < deadline:  # drivers tell errors that may pass at the end of the time
+            assert not take(stranger, 1, timeout_ms=1_000)
     settle([member], PARTITIONS)
     leave(member)
 
