@@ -315,6 +315,18 @@ def test_an_outage_while_a_position_is_looked_up_is_waited_out(
     assert offsets(consumer.poll(120))[-1] == 10
 
 
+def test_no_reader_goes_back_for_a_leader_that_was_replaced_without_knowing_it(cluster: Cluster) -> None:
+    fill(cluster)
+    consumer = assigned(cluster, T0, auto_offset_reset="latest")
+    consumer.poll(1)
+    consumer.seek(T0, 13, leader_epoch=1)  # committed by a reader of the next leader
+    consumer.poll(2)
+    cluster.move_leader(T0, 2)
+    cluster.log("t", 0).append(b"10", b"11", b"12", b"13")
+    cluster.written()
+    assert offsets(consumer.poll(10)) == [13]
+
+
 def test_fetches_go_on_when_a_connection_breaks_each_time(cluster: Cluster) -> None:
     fill(cluster)
     consumer = assigned(cluster, T0, T1)

@@ -13,9 +13,9 @@ from barnabas.client.consumer.subscription_state import (
     SubscriptionKind,
     SubscriptionState,
 )
-from barnabas.client.fetch.positions import FetchPosition, FetchState, PartitionState, ResetStrategy
+from barnabas.client.fetch.positions import STALE_MAX, FetchPosition, FetchState, PartitionState, ResetStrategy
 from barnabas.client.offset_messages import OffsetAndMetadata
-from barnabas.errors import UsageError
+from barnabas.errors import UnknownLeaderEpoch, UsageError
 from barnabas.types import TopicPartition
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -317,6 +317,29 @@ def test_a_leader_that_does_not_know_the_epoch(end_epoch: int, end_offset: int) 
     truncation = strict.validated(T0, FetchPosition(10, 3, 2, 4), end_epoch, end_offset)
     assert truncation is not None
     assert truncation.diverging is None
+
+
+@pytest.mark.parametrize("answer", [(3, 6), (-1, -1)])
+def test_a_leader_that_was_replaced_without_knowing_it_is_asked_again_for_a_while(answer: tuple[int, int]) -> None:
+    asked = FetchPosition(10, 5, 1, 3)
+    followed, alone = fetching(), fetching()
+    for state in (followed, alone):
+        state.seek(T0, 10, 5)  # committed by a reader of the next leader
+        for _ in range(STALE_MAX):
+            assert isinstance(state.validated(T0, asked, *answer), UnknownLeaderEpoch)
+            assert list(state.partitions_needing_validation(0)) == [T0]
+    of(followed, T0).follow_leader(2, 5, can_validate=True)
+    assert followed.validated(T0, FetchPosition(10, 5, 2, 5), 5, 25) is None
+    assert followed.position(T0) == FetchPosition(10, 5, 2, 5)
+    assert alone.validated(T0, asked, *answer) is None, "nobody knows of another leader"
+    assert alone.partitions_needing_validation(0) == {}
+
+
+def test_a_topic_that_was_made_anew_is_believed_at_once() -> None:
+    state = fetching()
+    of(state, T0).follow_leader(2, 1, can_validate=True)
+    assert state.validated(T0, FetchPosition(10, 3, 2, 1), 1, 6) is None
+    assert state.position(T0) == FetchPosition(6, 1, 2, 1)
 
 
 def test_an_answer_about_another_position_is_void() -> None:

@@ -113,12 +113,3 @@ def test_ends_of_epochs(leaders: Leaders) -> None:
         if received.api_key == ApiKey.OFFSET_FOR_LEADER_EPOCH
     }
     assert asked[1].topics[0].partitions[0].current_leader_epoch == 4
-
-
-def test_a_leader_of_an_earlier_epoch_than_the_position_is_not_believed(leaders: Leaders) -> None:
-    leaders.network_client.metadata.add_topics(["t"])
-    promise = epoch_ends(leaders.network_client, {P0: 5}, 5)  # committed by a reader of its successor, in epoch 5
-    leaders.run(seconds=2)
-    assert not promise.done
-    leaders.move_leader(P0, 2)
-    assert leaders.result(promise) == {P0: (5, 100)}

@@ -193,9 +193,10 @@ class OffsetFetcher:
         def each(partition: TopicPartition, found: tuple[LeaderEpoch, Offset]) -> None:
             asked = wanted[partition]
             self._on_position_known()
-            truncation = self._subscription.validated(partition, asked, *found)
-            if truncation is not None:
-                self._retry_later([partition], truncation)
+            error = self._subscription.validated(partition, asked, *found)
+            if error is not None:
+                self._client.metadata.request_update()
+                self._retry_later([partition], error)
                 return
             state = self._subscription.get(partition)
             after = None if state is None else state.position

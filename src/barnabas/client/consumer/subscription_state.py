@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from barnabas.client.fetch.positions import FetchPosition, FetchState, PartitionState, ResetStrategy
 from barnabas.client.offset_messages import OffsetAndMetadata
-from barnabas.errors import LogTruncation, NoOffsetForPartition, UsageError
+from barnabas.errors import LogTruncation, NoOffsetForPartition, UnknownLeaderEpoch, UsageError
 from barnabas.types import NO_LEADER_EPOCH, NO_OFFSET, BrokerId, LeaderEpoch, TopicPartition
 
 __all__ = ["AssignmentChange", "Pattern", "SubscriptionKind", "SubscriptionState"]
@@ -294,14 +294,18 @@ class SubscriptionState:
 
     def validated(
         self, partition: TopicPartition, asked: FetchPosition, end_epoch: int, end_offset: int
-    ) -> LogTruncation | None:
+    ) -> LogTruncation | UnknownLeaderEpoch | None:
         """Takes over the leader's response: the end of its largest epoch that is not above the requested one. Confirms
         the position, moves it to the offset at which the logs diverge, or resets it. Returns the error if there is no
-        reset strategy."""
+        reset strategy, or if the leader has to be looked up again."""
         state = self._states.get(partition)
         if state is None or state.state is not FetchState.AWAIT_VALIDATION or state.position != asked:
             return None
         diverging = state.diverging(end_epoch, end_offset)
+        if diverging is not None and state.doubts_answer():
+            return UnknownLeaderEpoch(
+                f"{partition}: the leader's epoch {asked.leader_epoch} is earlier than the position"
+            )
         if diverging is not None:
             return self._truncated(partition, asked, None if diverging.offset == NO_OFFSET else diverging)
         state.state = FetchState.FETCHING

@@ -57,11 +57,9 @@ def epoch_ends(
     """Returns (epoch, end offset) of the largest epoch that is not above the given one; -1 for none."""
 
     def request(partitions: list[TopicPartition]) -> Request:
-        asked = {partition: epochs[partition] for partition in partitions}
-        known = _leader_epochs(client, partitions)
-        # a leader of an earlier epoch than the position's was replaced, and does not know of it: its log proves nothing
-        least = {partition: LeaderEpoch(max(epoch, asked[partition])) for partition, epoch in known.items()}
-        return epoch_request(asked, least)
+        return epoch_request(
+            {partition: epochs[partition] for partition in partitions}, _leader_epochs(client, partitions)
+        )
 
     return settle(_ask_leaders(client, list(epochs), request, epoch_answers, timeout_s, each))
 

@@ -7,9 +7,20 @@ from barnabas.client.offset_messages import EARLIEST, LATEST, OffsetAndMetadata
 from barnabas.client.settings.consumer import BY_DURATION, duration_ms
 from barnabas.types import NO_LEADER_EPOCH, NO_OFFSET, BrokerId, LeaderEpoch, TopicPartition
 
-__all__ = ["NO_NODE", "AssignedPartitions", "FetchPosition", "FetchState", "PartitionState", "ResetStrategy"]
+__all__ = [
+    "NO_NODE",
+    "STALE_MAX",
+    "AssignedPartitions",
+    "FetchPosition",
+    "FetchState",
+    "PartitionState",
+    "ResetStrategy",
+]
 
 NO_NODE: Final = BrokerId(-1)
+STALE_MAX: Final = 50
+"""The most answers of leaders that must have been replaced which are not believed: some seconds with their pauses. One
+that nobody has replaced has lost its log, or the topic was made anew."""
 
 
 class ResetStrategy(NamedTuple):
@@ -80,6 +91,7 @@ class PartitionState:
         "reset",
         "resumed_from",
         "retry_at",
+        "stale_answers",
         "state",
     )
 
@@ -91,6 +103,8 @@ class PartitionState:
         """The strategy of the reset that is awaited."""
         self.retry_at = float("-inf")
         """The time of the next attempt to reset or to validate the position."""
+        self.stale_answers = 0
+        """The number of answers about the position that came from leaders of an earlier epoch than its own."""
         self.paused = False
         """Whether the application has paused the partition."""
         self.pending_revocation = False
@@ -126,6 +140,7 @@ class PartitionState:
         """Sets a position that needs no validation."""
         self.state, self.position, self.reset = FetchState.FETCHING, position, None
         self.retry_at = float("-inf")
+        self.stale_answers = 0
 
     def seek_unvalidated(self, position: FetchPosition) -> None:
         """Sets a position that the leader has to validate, if the epochs are known."""
@@ -164,6 +179,18 @@ class PartitionState:
             self.seek_unvalidated(moved)
         else:
             self.seek(moved)
+        if leader_epoch < position.leader_epoch:
+            self.stale_answers = STALE_MAX  # the topic was made anew, and its leaders begin at the first epoch
+
+    def doubts_answer(self) -> bool:
+        """Returns whether an answer that contradicts the position is not believed yet, because its leader's epoch is
+        earlier than the position's: most likely it was replaced, and does not know of it. Counts the answers."""
+        position = self.position
+        assert position is not None
+        if position.leader_epoch >= position.offset_epoch or self.stale_answers >= STALE_MAX:
+            return False
+        self.stale_answers += 1
+        return True
 
     def diverging(self, end_epoch: int, end_offset: int) -> OffsetAndMetadata | None:
         """Returns the offset and the epoch to which the log and the position agree, None if they agree altogether. The
