@@ -19,6 +19,7 @@ from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestGroup, Off
 from barnabas.types import BrokerId, TopicPartition
 from whole_cluster.cluster import Cluster, simulated_cluster
 from whole_cluster.world import running
+from whole_cluster.zookeeper import Ensemble
 
 
 class Scenario:
@@ -70,20 +71,64 @@ class Scenario:
             )
         return answers[0] if answers else None
 
-    def cut_off(self, node_id: BrokerId) -> None:
+    def cut_off(self, *node_ids: BrokerId) -> None:
+        """Cuts brokers off from the others and from ZooKeeper, but not from each other."""
         machines = self.cluster.machines
-        mine = machines[node_id].name
-        for other in (machine.name for other, machine in machines.items() if other != node_id):
-            self.cluster.network.cut(mine, other)
-            self.cluster.network.cut(other, mine)
-        assert self.cluster.zookeeper is not None
-        self.cluster.zookeeper.cut.add(mine)
+        for node_id in node_ids:
+            mine = machines[node_id].name
+            for other in (machine.name for other, machine in machines.items() if other not in node_ids):
+                self.cluster.network.cut(mine, other)
+                self.cluster.network.cut(other, mine)
+            self.zookeeper.cut.add(mine)
+
+    def lose_zookeeper(self) -> None:
+        self.zookeeper.cut |= {machine.name for machine in self.cluster.machines.values()}
+
+    @property
+    def zookeeper(self) -> Ensemble:
+        assert isinstance(self.cluster.zookeeper, Ensemble)
+        return self.cluster.zookeeper
+
+    @property
+    def controller(self) -> BrokerId:
+        return self.cluster.brokers[self.coordinators()[0]].image.controller_id
+
+    def compare(self, first: BrokerId, seconds: float) -> tuple[int, int]:
+        """Has all other coordinators take commits. Returns how many requests the first one refuses, and to how many it
+        tells an offset that others have replaced."""
+        refused = replaced = 0
+        for number in range(2, round(seconds / 0.05)):
+            for node_id in self.coordinators():
+                if node_id != first:
+                    self.commit(node_id, number)
+            last = self.acknowledged
+            told = self.committed(first)
+            if told is not None and told.error_code:
+                assert told.error_code == NotCoordinator.code
+                refused += 1
+            elif told is not None and told.topics[0].partitions[0].committed_offset < last:
+                replaced += 1
+            self.cluster.world.pass_time(0.05)
+        assert self.acknowledged > 1
+        return refused, replaced
+
+    def go_on(self, coordinator: BrokerId) -> None:
+        """Has a coordinator answer all requests of 30 s."""
+        for _ in range(600):
+            self.cluster.world.pass_time(0.05)
+            told = self.committed(coordinator)
+            assert told is not None
+            assert not told.error_code
 
 
 @contextmanager
-def committed_once(seed: int, *, zookeeper: bool) -> Iterator[Scenario]:
+def committed_once(
+    *, zookeeper: bool = True, on_controller: bool = False, **settings: object
+) -> Iterator[tuple[Scenario, BrokerId]]:
     """Three brokers, one of which coordinates the group, and has committed offset 1."""
-    with simulated_cluster(seed, zookeeper=zookeeper) as cluster:
+    seed = 2 if on_controller else 1
+    dotted = {name.replace("_", "."): value for name, value in settings.items()}
+    with simulated_cluster(seed, dotted, zookeeper=zookeeper) as cluster:
         cluster.start()
         scenario = Scenario(cluster)
         scenario.lookup()
@@ -91,62 +136,85 @@ def committed_once(seed: int, *, zookeeper: bool) -> Iterator[Scenario]:
         scenario.commit(first, 1)
         cluster.world.pass_time(0.5)
         assert scenario.acknowledged == 1
-        yield scenario
+        assert (scenario.controller == first) == on_controller, "another seed is needed"
+        yield scenario, first
 
 
-@pytest.mark.parametrize(("seed", "is_controller"), [(1, False), (2, True)])
+# --- one that is cut off ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on_controller", [False, True])
 @pytest.mark.parametrize("doubts", [True, False])
 def test_one_that_is_cut_off_tells_no_offset_that_its_successor_has_replaced(
-    seed: int, is_controller: bool, doubts: bool, monkeypatch: pytest.MonkeyPatch
+    on_controller: bool, doubts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not doubts:  # the scenario shows what it is about
-        monkeypatch.setattr(SessionDoubts, "is_cut_off", lambda _: False)
-    with committed_once(seed, zookeeper=True) as scenario:
-        [first] = scenario.coordinators()
-        assert (scenario.cluster.brokers[first].image.controller_id == first) == is_controller
+        monkeypatch.setattr(SessionDoubts, "sure_s", lambda _: 1.0)
+    with committed_once(on_controller=on_controller) as (scenario, first):
         scenario.cut_off(first)
-        refused = replaced = 0
-        for number in range(2, 500):
-            for node_id in scenario.coordinators():
-                if node_id != first:
-                    scenario.commit(node_id, number)
-            last = scenario.acknowledged
-            told = scenario.committed(first)
-            if told is not None and told.error_code:
-                assert told.error_code == NotCoordinator.code
-                refused += 1
-            elif told is not None and told.topics[0].partitions[0].committed_offset < last:
-                replaced += 1
-            scenario.cluster.world.pass_time(0.05)
-        assert scenario.acknowledged > 1
+        refused, replaced = scenario.compare(first, 25)
         assert (replaced == 0) == doubts
         assert bool(refused) == doubts
 
 
-def go_on(scenario: Scenario, coordinator: BrokerId) -> None:
-    """Has a coordinator answer all requests of 30 s."""
-    for _ in range(600):
-        scenario.cluster.world.pass_time(0.05)
-        told = scenario.committed(coordinator)
-        assert told is not None
-        assert not told.error_code
+@pytest.mark.parametrize("on_controller", [False, True])
+def test_two_that_are_cut_off_together_do_not_vouch_for_each_other(on_controller: bool) -> None:
+    with committed_once(on_controller=on_controller, min_insync_replicas=1) as (scenario, first):
+        others = [BrokerId(node_id) for node_id in scenario.cluster.machines if node_id != first]
+        scenario.cut_off(first, scenario.controller if not on_controller else others[0])
+        refused, replaced = scenario.compare(first, 25)
+        assert refused
+        assert not replaced
 
 
-@pytest.mark.parametrize("seed", [1, 2], ids=["another broker", "the controller"])
-def test_without_zookeeper_coordinators_go_on(seed: int) -> None:
-    with committed_once(seed, zookeeper=True) as scenario:
-        cluster = scenario.cluster
-        [first] = scenario.coordinators()
-        assert cluster.zookeeper is not None
-        cluster.zookeeper.cut |= {machine.name for machine in cluster.machines.values()}
-        go_on(scenario, first)
+def test_the_last_one_does_not_vouch_for_itself() -> None:
+    with committed_once() as (scenario, first):
+        machines = scenario.cluster.machines
+        others = [machine for node_id, machine in machines.items() if node_id != first]
+        for machine in others:
+            machine.kill()
+        scenario.cluster.world.pass_time(15)
+        assert scenario.controller == first
+        scenario.cut_off(first)
+        for machine in others:
+            machine.start()
+        refused, replaced = scenario.compare(first, 30)
+        assert refused
+        assert not replaced
+
+
+# --- those that go on -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on_controller", [False, True])
+def test_without_zookeeper_coordinators_go_on(on_controller: bool) -> None:
+    with committed_once(on_controller=on_controller) as (scenario, first):
+        scenario.lose_zookeeper()
+        scenario.go_on(first)
+
+
+@pytest.mark.parametrize("on_controller", [False, True])
+def test_without_zookeeper_they_go_on_when_the_controller_stood_still(on_controller: bool) -> None:
+    with committed_once(on_controller=on_controller) as (scenario, first):
+        scenario.lose_zookeeper()
+        world, host = scenario.cluster.world, scenario.cluster.machines[scenario.controller].host
+        world.pass_time(5)
+        host.pause()
+        world.pass_time(2)
+        host.resume()
+        world.pass_time(3)
+        scenario.go_on(first)
 
 
 @pytest.mark.parametrize("zookeeper", [False, True], ids=["file", "zookeeper"])
-def test_while_the_controller_hangs_coordinators_go_on(zookeeper: bool) -> None:
-    with committed_once(1, zookeeper=zookeeper) as scenario:
-        [first] = scenario.coordinators()
-        controller = scenario.cluster.brokers[first].image.controller_id
-        assert controller != first
-        scenario.cluster.machines[controller].host.pause()
-        go_on(scenario, first)
+@pytest.mark.parametrize(("session_ms", "heartbeat_ms"), [(600, 100), (3_000, 2_000), (9_000, 2_000)])
+def test_while_the_controller_hangs_coordinators_go_on(zookeeper: bool, session_ms: int, heartbeat_ms: int) -> None:
+    timeouts = {"broker_session_timeout_ms": session_ms, "broker_heartbeat_interval_ms": heartbeat_ms}
+    with committed_once(zookeeper=zookeeper, **timeouts) as (scenario, first):
+        scenario.cluster.machines[scenario.controller].host.pause()
+        scenario.go_on(first)
+
+
+def test_heartbeats_come_often_enough_whatever_their_interval_is() -> None:
+    with committed_once(broker_session_timeout_ms=6_000, broker_heartbeat_interval_ms=5_000) as (scenario, first):
+        scenario.go_on(first)

@@ -26,6 +26,10 @@ class BrokerHeartbeats:
         since = now - self._session_timeout_s / 2
         return sum(self._heard.get((broker.node_id, broker.epoch), self._began) >= since for broker in brokers)
 
+    def heard_since(self, brokers: Iterable[BrokerImage], since: float) -> int:
+        """Returns of how many of these brokers a heartbeat has come since then."""
+        return sum(self._heard.get((broker.node_id, broker.epoch), float("-inf")) >= since for broker in brokers)
+
     def suspected(self, brokers: Iterable[BrokerImage], now: float) -> list[BrokerImage]:
         """Returns the brokers that are not fenced although their session has timed out. Forgets those that have
         registered again."""

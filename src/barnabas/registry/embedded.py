@@ -96,9 +96,12 @@ class EmbeddedRegistry(Registry):
     def _writing(self, *, durable: bool = True, with_room: bool = True) -> Iterator[None]:
         """A transaction that writes, unless the registry has been moved since it was opened."""
         with self._db.transaction(durable=durable, with_room=with_room):
-            if (move := tables.read_move(self._db)) is not None:
-                raise RegistryUnavailable(f"the registry {self._path} cannot be used: {move.refusal(str(self._path))}")
+            self._refuse_if_moved()
             yield
+
+    def _refuse_if_moved(self) -> None:
+        if (move := tables.read_move(self._db)) is not None:
+            raise RegistryUnavailable(f"the registry {self._path} cannot be used: {move.refusal(str(self._path))}")
 
     # -- what is there ----------------------------------------------------------------------------------------------
 
@@ -284,6 +287,7 @@ class EmbeddedRegistry(Registry):
         if self._node_id is None:
             return None
         with self._db.reading():  # a process that stands still may have the lock for writing
+            self._refuse_if_moved()
             if self._has_another_controller():
                 return None
         with self._writing():

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +16,7 @@ from barnabas.clock import SYSTEM_CLOCK
 from barnabas.config.endpoints import Endpoint
 from barnabas.errors import RequestTimedOut, StaleBrokerEpoch
 from barnabas.metadata.delta import MetadataChange, MetadataDelta
-from barnabas.metadata.image import BrokerImage, MetadataImage
+from barnabas.metadata.image import CONSUMER_OFFSETS, BrokerImage, MetadataImage
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from barnabas.types import BrokerId
 
@@ -179,21 +179,29 @@ def test_a_controller_that_stood_still_suspects_nobody_at_once(rig: Rig) -> None
 class Minority:
     """A controller among live brokers, in a session of 9 seconds."""
 
-    def __init__(self, *others: int, may_resign: bool = True) -> None:
+    def __init__(
+        self,
+        *others: int,
+        may_resign: bool = True,
+        fenced: Collection[int] = (),
+        topic_configs: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
         self.now = 0.0
         self.done: list[str] = []
         self.answer: asyncio.Future[None] | None = None
         """What the registry waits for before it answers."""
         self.failures = FailureLog(logging.getLogger(__name__), SYSTEM_CLOCK)
-        brokers = [BrokerImage(BrokerId(node_id), 1, ()) for node_id in (ME, *others)]
-        self.image = MetadataImage("c", version=10, brokers={each.node_id: each for each in brokers})
+        brokers = [BrokerImage(BrokerId(node_id), 1, (), fenced=node_id in fenced) for node_id in (ME, *others)]
+        self.image = MetadataImage(
+            "c", version=10, brokers={each.node_id: each for each in brokers}, topic_configs=topic_configs or {}
+        )
         self.loop = asyncio.new_event_loop()
         broker = SimpleNamespace(
             node_id=ME,
             image=self.image,
             loop=self.loop,
             log=logging.getLogger(__name__),
-            config=SimpleNamespace(broker_session_timeout_ms=int(SESSION_S * 1000)),
+            config=SimpleNamespace(broker_session_timeout_ms=int(SESSION_S * 1000), min_insync_replicas=3),
             clock=SimpleNamespace(monotonic=lambda: self.now),
             controller=self,
             failures=self.failures,
@@ -263,21 +271,30 @@ def test_a_controller_that_hears_of_less_than_half_resigns(
 
 
 @pytest.mark.parametrize(
-    ("others", "heard", "expected"),
+    ("others", "fenced", "heard", "least_in_sync", "expected"),
     [
-        ((), (), True),
-        ((2,), (), False),
-        ((2,), (2,), True),
-        ((2, 3), (2,), True),
-        ((2, 3, 4), (2,), False),
-        ((2, 3, 4), (2, 3), True),
+        ((), (), (), "1", True),
+        ((2,), (), (), "1", False),
+        ((2,), (), (2,), "1", True),
+        ((2, 3), (), (2,), "1", False),
+        ((2, 3), (), (2,), "2", True),
+        ((2, 3), (2, 3), (), "2", False),
+        ((2, 3, 4, 5), (), (2, 3), "2", False),
+        ((2, 3, 4, 5), (), (2, 3, 4), "2", True),
     ],
 )
-def test_half_of_the_live_brokers_are_not_most(others: tuple[int, ...], heard: tuple[int, ...], expected: bool) -> None:
-    minority = Minority(*others, may_resign=False)
-    assert minority.duties.hears_of_most(), "at first all have a session"
+def test_enough_brokers_are_heard_of_if_the_others_cannot_commit(
+    others: tuple[int, ...], fenced: tuple[int, ...], heard: tuple[int, ...], least_in_sync: str, expected: bool
+) -> None:
+    minority = Minority(
+        *others,
+        may_resign=False,
+        fenced=fenced,
+        topic_configs={CONSUMER_OFFSETS: {"min.insync.replicas": least_in_sync}},
+    )
     minority.pass_session(*heard)
-    assert minority.duties.hears_of_most() == expected
+    assert minority.duties.hears_of_enough(1.0) == expected
+    assert minority.duties.hears_of_enough(0.1) == (not others)
     minority.close()
 
 

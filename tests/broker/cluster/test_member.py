@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.broker.cluster import member as member_module
+from barnabas.broker.cluster.controller_duties import ControllerDuties
 from barnabas.broker.server import Broker as Server
 from barnabas.config.endpoints import Endpoint
 from barnabas.controller.controller import Controller
@@ -192,6 +193,7 @@ def test_a_controller_that_stood_still_asks_the_registry_for_a_successor(
         check()
 
     monkeypatch.setattr(registry, "check", check_when_it_answers)
+    monkeypatch.setattr(ControllerDuties, "hears_of_enough", lambda *_: False)
     doubts = cluster.member(1).may_be_replaced
     with cluster.stopped(1):
         stood_still = threading.Event()

@@ -56,14 +56,11 @@ def test_the_controllers_answer_to_a_later_heartbeat_ends_the_doubts() -> None:
 
 def test_who_is_sure_for_a_time_is_not_longer() -> None:
     rig = Rig()
-    assert not rig.doubts.is_cut_off()
+    assert rig.doubts.sure_s() == SURE_S
     rig.run(SURE_S)
-    assert not rig.doubts.is_cut_off()
-    rig.run(0.25)
-    assert rig.doubts.is_cut_off()
+    assert rig.doubts.sure_s() == 0
     rig.doubts.confirmed(rig.now - 1.0, 3.0)
     rig.doubts.confirmed(rig.now - 1.0, 2.0)  # a weaker word takes nothing back
-    rig.run(2.0)
-    assert not rig.doubts.is_cut_off(), "the time counts from the question on"
-    rig.run(0.25)
-    assert rig.doubts.is_cut_off()
+    assert rig.doubts.sure_s() == 2.0, "the time counts from the question on"
+    rig.doubts.denied()
+    assert rig.doubts.sure_s() == 0

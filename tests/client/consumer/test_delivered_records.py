@@ -86,14 +86,6 @@ def test_a_commit_counts_as_far_as_records_were_delivered() -> None:
     assert (delivery.consumed, delivery.processed) == (10, 4)
 
 
-def test_a_commit_of_all_delivered_records_gets_their_leader_epoch() -> None:
-    delivery = Delivery()
-    delivery.poll(4)
-    for offset, given, epoch in ((4, -1, 7), (3, -1, -1), (4, 6, 6), (5, -1, -1)):
-        asked = OffsetAndMetadata(offset, "mine", given)
-        assert delivery.delivered.note_commit({T0: asked}) == {T0: OffsetAndMetadata(offset, "mine", epoch)}
-
-
 def test_a_commit_does_not_count_after_the_log_was_made_anew() -> None:
     delivery = Delivery()
     delivery.poll(10)

@@ -54,8 +54,13 @@ class Rig:
         self.metadata = Metadata()
         self.metadata.add_topics(cluster.topics)
         self.subscription = SubscriptionState(ResetStrategy(reset))
-        self.fetcher = Fetcher(self.subscription, self.metadata, config or FetchConfig(), lambda: None)
+        self.invalid = 0
+        """The number of positions that responses have made invalid."""
+        self.fetcher = Fetcher(self.subscription, self.metadata, config or FetchConfig(), self._note_invalid)
         self.refresh()
+
+    def _note_invalid(self) -> None:
+        self.invalid += 1
 
     @property
     def now(self) -> float:

@@ -231,7 +231,10 @@ def test_out_of_range_is_reset() -> None:
     rig.round()
     assert rig.subscription.partitions_needing_reset(rig.now) == {T0: ResetStrategy("earliest")}
     assert rig.requests() == []
+    assert rig.invalid == 1
     rig.subscription.reset_to(T0, ResetStrategy("earliest"), FetchPosition(0, -1, 1, 0))
+    assert rig.requests() == [], "what was looked up may be out of range, too"
+    rig.cluster.advance(RETRY_S)
     rig.round()
     assert rig.offsets()[T0] == list(range(10))
 
@@ -317,6 +320,7 @@ def test_a_broker_that_says_who_leads_now() -> None:
     cluster.move_leader(T0, 2)
     append(cluster.logs[T0], 2)
     rig.round()
+    assert rig.invalid == 1
     asked = rig.subscription.partitions_needing_validation(rig.now)[T0]
     assert (asked.leader, asked.leader_epoch) == (2, 1)
     rig.subscription.validated(T0, asked, *cluster.logs[T0].end_of_epoch(asked.offset_epoch))
@@ -337,6 +341,7 @@ def test_a_topic_that_was_made_anew() -> None:
     rig.round()
     assert rig.subscription.partitions_needing_reset(rig.now)
     rig.subscription.reset_to(T0, ResetStrategy("earliest"), FetchPosition(0, -1, 1, 0))
+    rig.cluster.advance(RETRY_S)
     rig.round()
     assert rig.offsets() == {T0: [0, 1]}
 

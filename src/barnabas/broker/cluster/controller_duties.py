@@ -13,7 +13,7 @@ from barnabas.controller.broker_heartbeats import BrokerHeartbeats
 from barnabas.controller.controller import Controller
 from barnabas.errors import KafkaError, StaleBrokerEpoch
 from barnabas.metadata.delta import MetadataChange
-from barnabas.metadata.image import BrokerImage
+from barnabas.metadata.image import CONSUMER_OFFSETS, TRANSACTION_STATE, BrokerImage
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from barnabas.types import BrokerId
 
@@ -147,21 +147,23 @@ class ControllerDuties:
     def _is_in_minority(self, others: Iterable[BrokerImage], now: float) -> bool:
         """Returns whether this broker hears of so few of the live brokers that they are likely to hear of each other,
         and this one is cut off."""
-        heard, live = self._heard_of_live(others, now)
-        return 2 * heard < live
+        live = [each for each in others if not each.fenced]
+        return 2 * (self._heartbeats.heard_lately(live, now) + 1) < len(live) + 1
 
-    def hears_of_most(self) -> bool:
-        """Returns whether this broker hears of more than half of the live brokers, itself included."""
-        heard, live = self._heard_of_live(self._others(), self._broker.clock.monotonic())
-        return 2 * heard > live
+    def hears_of_enough(self, within_s: float) -> bool:
+        """Returns whether so many brokers were heard of in the last seconds that those which are left, fenced or not,
+        could not commit what a coordinator writes."""
+        others, since = self._others(), self._broker.clock.monotonic() - within_s
+        unheard = len(others) - self._heartbeats.heard_since(others, since)
+        return unheard < self._least_in_sync()
+
+    def _least_in_sync(self) -> int:
+        image, default = self._broker.image, self._broker.config.min_insync_replicas
+        told = [image.topic_config(topic).get("min.insync.replicas") for topic in (CONSUMER_OFFSETS, TRANSACTION_STATE)]
+        return min(default if each is None else int(each) for each in told)
 
     def _others(self) -> list[BrokerImage]:
         return [each for node_id, each in self._broker.image.brokers.items() if node_id != self._broker.node_id]
-
-    def _heard_of_live(self, others: Iterable[BrokerImage], now: float) -> tuple[int, int]:
-        """Returns of how many live brokers this one hears, and how many there are, itself included."""
-        live = [each for each in others if not each.fenced]
-        return self._heartbeats.heard_lately(live, now) + 1, len(live) + 1
 
     async def _resign(self) -> None:
         """Lets another broker be the controller. Without an answer the next check tries again."""

@@ -51,8 +51,8 @@ QUICK_S: Final = 0.05
 broker.heartbeat.interval.ms."""
 HEARTBEAT_TIMEOUT_MIN_S: Final = 1.0
 """A heartbeat may have to open the connection first, which would be given up with it."""
-READING_MAX_S: Final = 1.0
-"""The time that a reading of the registry takes at most, if it is well."""
+READING_MAX_S: Final = 0.5
+"""The longest interval of readings of the registry while no heartbeat is answered."""
 CONTROLLER_CHECK_MS: Final = 500
 """The interval at which the controller looks for brokers whose session has timed out."""
 ELECTION_MAX_S: Final = 1.0
@@ -120,10 +120,18 @@ class ClusterMember:
         self._last_answer: BrokerHeartbeatResponse | BarnabasError | None = None
         """The outcome of the last heartbeat."""
         self._in_heartbeat = False
-        session_s = broker.config.broker_session_timeout_ms / 1000
-        self._session_sure_s = session_s * 2 / 3
-        """The time for which a heartbeat that is answered leaves no doubt: the session ends later."""
-        self._doubts = SessionDoubts(broker.loop.time, session_s / 2)
+        config = broker.config
+        sessions_ms = [config.broker_session_timeout_ms]
+        if config.zookeeper_connect is not None:
+            sessions_ms.append(config.zookeeper_session_timeout_ms)
+        self._sure_s = min(sessions_ms) / 2000
+        """The time for which a heartbeat that is answered leaves no doubt. The session with the controller ends later,
+        and so does one with ZooKeeper, which may have heard of this broker a third of a session before."""
+        self._reading_s = min(READING_MAX_S, self._sure_s / 3)
+        """The interval of readings of the registry while no heartbeat is answered."""
+        self._doubts = SessionDoubts(broker.loop.time, self._sure_s)
+        self._unread_at = float("-inf")
+        """The time at which the registry did not respond last."""
         self._is_leaving = False
         self._is_closed = False
         self._dying: dict[BrokerId, int] = {}
@@ -168,15 +176,14 @@ class ClusterMember:
         self._controller_changed()
         self._note_if_joined()  # the only broker of its cluster is taken in while it starts
         self._doubts.tick()
-        self._doubts.confirmed(
-            self._broker.loop.time(), self._session_sure_s
-        )  # nobody has replaced it while it started
+        self._doubts.confirmed(self._broker.loop.time(), self._sure_s)  # nobody has replaced it while it started
         config, every = self._broker.config, self._scheduler.every
         every(TICK_MS, "pauses", self._doubts.tick)
         every(DIRECTORY_CHECK_MS, "data directories", storage_failures.check_directories, thread=True)
         # The controller takes checks that are half a session apart for a pause of its own process.
         every(min(CONTROLLER_CHECK_MS, config.broker_session_timeout_ms // 4), "sessions", self._check_sessions)
         every(config.replica_lag_time_max_ms // 2, "in-sync replicas", self._propose_isr_changes)
+        every(round(self._reading_s * 1000), "the registry", self._read_if_unsure)
         if config.auto_leader_rebalance_enable:
             every(config.leader_imbalance_check_interval_seconds * 1000, "leader balance", self._balance_leaders)
         self._in(WAITING_S, "waiting", self._tell_what_it_waits_for)
@@ -274,18 +281,10 @@ class ClusterMember:
             self._broker.controller.check()  # becomes the controller if there is none, or learns who is
         finally:
             self._in_heartbeat = False
-        interval_s = self._interval_s
+        interval_s = min(self._broker.config.broker_heartbeat_interval_ms / 1000, self._sure_s / 2)
         if is_fenced or self.may_be_replaced():
             interval_s = min(interval_s, QUICK_S * 2 ** min(self._failures, 10))
         self._in(interval_s, "heartbeat", self._beat)
-
-    @property
-    def _interval_s(self) -> float:
-        return self._broker.config.broker_heartbeat_interval_ms / 1000
-
-    @property
-    def _heartbeat_timeout_s(self) -> float:
-        return max(self._interval_s, HEARTBEAT_TIMEOUT_MIN_S)
 
     async def _send_heartbeat(self) -> bool:
         """Returns whether this broker is fenced. Raises KafkaError, ClientError."""
@@ -297,32 +296,50 @@ class ClusterMember:
             want_shut_down=self._is_leaving,
         )
         sent_at = broker.loop.time()
-        response: BrokerHeartbeatResponse = await self._controller.send(request, timeout_s=self._heartbeat_timeout_s)
+        timeout_s = max(broker.config.broker_heartbeat_interval_ms / 1000, HEARTBEAT_TIMEOUT_MIN_S)
+        response: BrokerHeartbeatResponse = await self._controller.send(request, timeout_s=timeout_s)
         self._last_answer = response
-        if not response.is_fenced and not self.is_controller:  # its own answer proves nothing
-            self._doubts.confirmed(sent_at, self._session_sure_s)
+        if response.is_fenced:
+            self._doubts.denied()
+        elif not self.is_controller:  # its own answer proves nothing
+            self._doubts.confirmed(sent_at, self._sure_s)
         return response.is_fenced
 
+    def _read_if_unsure(self) -> None:
+        if not self._is_leaving and self._doubts.sure_s() < self._sure_s / 3:
+            self._broker.controller.check()
+
     def registry_read(self, began: float) -> None:
-        """Notes that this broker has got all that the registry had at this monotonic time. Nobody takes the role of a
-        controller that hears of the registry. For another broker the controller may decide at any time: that is sure
-        until the next reading, which follows the next heartbeat that fails."""
-        next_s = self._interval_s + self._heartbeat_timeout_s + READING_MAX_S
-        self._doubts.confirmed(began, self._session_sure_s if self.is_controller else min(self._session_sure_s, next_s))
+        """Notes that this broker has got all that the registry had at this monotonic time. A controller keeps its role
+        for a session from then on. The session of another broker may end at any time, which the next reading shows."""
+        self._doubts.confirmed(began, self._sure_s if self.is_controller else 3 * self._reading_s)
 
     def may_be_replaced(self) -> bool:
         """Returns whether other brokers may lead in place of this one without its knowledge, because its process stood
         still, or it is cut off."""
         doubts, duties = self._doubts, self.duties
-        return doubts.stood_still() or (doubts.is_cut_off() and not (duties is not None and duties.hears_of_most()))
+        if not doubts.stood_still() and doubts.sure_s() > 0:
+            return False
+        within_s = self._sure_s
+        if doubts.stood_still_until is not None:
+            # The heartbeats that waited in the buffers meanwhile prove nothing: those do that come after the registry
+            # was asked in vain.
+            if self._unread_at < doubts.stood_still_until:
+                return True
+            within_s = min(within_s, self._broker.loop.time() - self._unread_at)
+        return duties is None or not duties.hears_of_enough(within_s)
 
     async def answer_heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
         """Answers the heartbeat of another broker, as the controller. Raises KafkaError, RegistryUnavailable."""
         if self.duties is not None and self.may_be_replaced():
-            # The controller may have a successor itself, of which nobody but the registry could tell it. If that does
-            # not respond, it still hears of the others, and must not fence them for it once that is back.
-            self.duties.heard(request)
-            await self._broker.controller.call(Controller.refresh, until_known=False)
+            self.duties.heard(request)  # it must not be fenced because the registry does not respond
+            if self.may_be_replaced():
+                # The controller may have a successor itself, of which nobody but the registry could tell it.
+                try:
+                    await self._broker.controller.call(Controller.refresh, until_known=False)
+                except BarnabasError:
+                    self._unread_at = self._broker.loop.time()
+                    raise
         if self.duties is None:
             raise NotController("another broker is the controller")
         return await self.duties.heartbeat(request)

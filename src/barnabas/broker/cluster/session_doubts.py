@@ -6,9 +6,9 @@ hears of its successors. A broker that is cut off, but not from clients, hears n
 commit anything, because their followers have left them. But they would show offsets that their successors have
 replaced.
 
-Where we differ from Kafka: the coordinators of a broker refuse requests when its process stood still for long, or was
-cut off from the controller for two thirds of its session, until the controller answers a heartbeat or the registry can
-be read. A controller that cannot read the registry goes on while it hears of most brokers.
+Where we differ from Kafka: the coordinators of a broker refuse requests when its process stood still for long, or the
+controller has not answered for half a session, until it answers a heartbeat or the registry can be read. Without the
+registry a controller goes on while it hears of so many brokers that those which are left cannot commit anything.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,8 @@ class SessionDoubts:
         self._now = now
         self._pause_s = pause_s
         self._awake_at = now()
-        self._doubts_since: float | None = None
+        self.stood_still_until: float | None = None
+        """The end of the last long stop, until somebody has vouched for the session since."""
         self._sure_until = self._awake_at
 
     def tick(self) -> None:
@@ -36,16 +37,20 @@ class SessionDoubts:
         """Returns whether the event loop stood still for long, and nobody has vouched for the session since."""
         now = self._now()
         if now - self._awake_at > self._pause_s:
-            self._doubts_since = self._awake_at = now
-        return self._doubts_since is not None
+            self.stood_still_until = self._awake_at = now
+        return self.stood_still_until is not None
 
-    def is_cut_off(self) -> bool:
-        """Returns whether nobody vouches for the session now."""
-        return self._now() > self._sure_until
+    def sure_s(self) -> float:
+        """Returns for how many seconds somebody still vouches for the session; not above 0 if nobody does."""
+        return self._sure_until - self._now()
 
     def confirmed(self, asked_at: float, sure_s: float) -> None:
         """Ends the doubts: somebody who was asked at this time says that the session has not ended, or has given this
         broker all metadata from after its end. It will not end within `sure_s` from then on."""
         self._sure_until = max(self._sure_until, asked_at + sure_s)
-        if self._doubts_since is not None and asked_at >= self._doubts_since:
-            self._doubts_since = None
+        if self.stood_still_until is not None and asked_at >= self.stood_still_until:
+            self.stood_still_until = None
+
+    def denied(self) -> None:
+        """Notes that the session has ended."""
+        self._sure_until = self._now()

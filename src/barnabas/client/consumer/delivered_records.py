@@ -14,7 +14,7 @@ from operator import length_hint
 from barnabas.client.consumer.subscription_state import SubscriptionState
 from barnabas.client.offset_messages import OffsetAndMetadata
 from barnabas.records.consumer_record import AnyRecord
-from barnabas.types import NO_LEADER_EPOCH, TopicPartition
+from barnabas.types import TopicPartition
 
 __all__ = ["DecodedRecords", "DeliveredRecords"]
 
@@ -89,17 +89,12 @@ class DeliveredRecords:
             if current.is_empty and self._decoded.get(current.partition) is current:
                 del self._decoded[current.partition]
 
-    def note_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Offsets:
-        """Marks the delivered records before these offsets as processed: the application commits them. Returns the
-        offsets, with the leader epochs that are known: by them the next reader sees that a leader was replaced."""
-        consumed, found = self.consumed(), dict(offsets)
+    def note_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Marks the delivered records before these offsets as processed: the application commits them."""
+        consumed = self.consumed()
         for partition, committed in offsets.items():
-            stands = consumed.get(partition)
-            if stands is not None:
-                if committed.offset == stands.offset and committed.leader_epoch == NO_LEADER_EPOCH:
-                    found[partition] = committed._replace(leader_epoch=stands.leader_epoch)
-                self._committed[partition] = min(found[partition], stands, key=lambda each: each.offset)
-        return found
+            if partition in consumed:
+                self._committed[partition] = min(committed, consumed[partition], key=lambda each: each.offset)
 
     def note_rollback(self, partition: TopicPartition, before: OffsetAndMetadata) -> None:
         """Notes the position `before`, from which the partition moves on now."""

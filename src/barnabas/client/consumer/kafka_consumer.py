@@ -359,7 +359,8 @@ class KafkaConsumer:
         records before them."""
         if given is None:
             given = self.delivered.consumed() if self._limit_commit is None else self.processed_offsets()
-        return self.delivered.note_commit(given)
+        self.delivered.note_commit(given)
+        return given
 
     def begin_processing(self, limit_commit: Callable[[Offsets], Offsets]) -> None:
         """Begins `process`: the offsets of processed records are committed even without enable.auto.commit.

@@ -362,6 +362,7 @@ class Fetcher:
         try:
             self._partitions.request_reset(topic_partition)
             _log.info("%s: offset %s is out of range, reset to %s", topic_partition, offset, state.reset)
+            self._back_off(topic_partition, now)  # the offset that is looked up may be out of range, too
             self._on_invalid()
         except NoOffsetForPartition:
             known = state.high_watermark >= 0
