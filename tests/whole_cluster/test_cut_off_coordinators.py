@@ -149,7 +149,7 @@ def test_one_that_is_cut_off_tells_no_offset_that_its_successor_has_replaced(
     on_controller: bool, doubts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not doubts:  # the scenario shows what it is about
-        monkeypatch.setattr(SessionDoubts, "sure_s", lambda _: 1.0)
+        monkeypatch.setattr(SessionDoubts, "may_be_replaced", lambda *_: False)
     with committed_once(on_controller=on_controller) as (scenario, first):
         scenario.cut_off(first)
         refused, replaced = scenario.compare(first, 25)

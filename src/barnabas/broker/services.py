@@ -68,7 +68,7 @@ class Membership(Protocol):
 
     def may_be_replaced(self) -> bool:
         """Returns whether other brokers may lead in place of this one without its knowledge, because its process stood
-        still."""
+        still, or it is cut off."""
 
     def was_live(self, node_id: BrokerId) -> bool:
         """Returns whether a fenced broker was live a few seconds ago."""

@@ -78,7 +78,7 @@ _IDENTITY: Final[tuple[_Row, ...]] = (
     ("reserved.broker.max.id", _INT, 1000, at_least(0), _MEDIUM, _FIXED,
      "Numbers from ZooKeeper are larger than this."),
     ("broker.heartbeat.interval.ms", _INT, 2000, at_least(1), _MEDIUM, _FIXED,
-     "How often the broker tells the controller that it is alive."),
+     "How often the broker tells the controller that it is alive, at least four times in a session."),
     ("broker.session.timeout.ms", _INT, 9000, at_least(1), _MEDIUM, _FIXED,
      "A broker that the controller has not heard of for this long is fenced: other brokers lead its partitions. A process that has ended is noticed at once."),
     ("durability", _STRING, "page-cache", OneOf("page-cache", "fsync"), _HIGH, _FIXED,

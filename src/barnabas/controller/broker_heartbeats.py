@@ -22,13 +22,16 @@ class BrokerHeartbeats:
         self._heard[node_id, epoch] = now
 
     def heard_lately(self, brokers: Iterable[BrokerImage], now: float) -> int:
-        """Returns of how many of these brokers something was heard in the last half of a session."""
-        since = now - self._session_timeout_s / 2
-        return sum(self._heard.get((broker.node_id, broker.epoch), self._began) >= since for broker in brokers)
+        """Returns of how many of these brokers something was heard in the last half of a session. Those that had no
+        time yet to be heard of count."""
+        return self._heard_since(brokers, now - self._session_timeout_s / 2, self._began)
 
     def heard_since(self, brokers: Iterable[BrokerImage], since: float) -> int:
         """Returns of how many of these brokers a heartbeat has come since then."""
-        return sum(self._heard.get((broker.node_id, broker.epoch), float("-inf")) >= since for broker in brokers)
+        return self._heard_since(brokers, since, float("-inf"))
+
+    def _heard_since(self, brokers: Iterable[BrokerImage], since: float, default: float) -> int:
+        return sum(self._heard.get((broker.node_id, broker.epoch), default) >= since for broker in brokers)
 
     def suspected(self, brokers: Iterable[BrokerImage], now: float) -> list[BrokerImage]:
         """Returns the brokers that are not fenced although their session has timed out. Forgets those that have

@@ -178,7 +178,7 @@ class Controller:
         """Does what `check` does, except for what other programs ask for. May raise RegistryUnavailable."""
         began = time.monotonic()
         if self._controller_epoch is None:
-            if time.monotonic() >= self._stands_from:
+            if began >= self._stands_from:
                 self._controller_epoch = self._registry.elect_controller()
             self._hinted = True  # without the role, others have written since
         self._registry.check()

@@ -1,66 +1,135 @@
 """A broker that stood still, or for whose session nobody vouches, takes itself for replaced."""
 
-from barnabas.broker.cluster.session_doubts import SessionDoubts
+import pytest
 
-SURE_S = 6.0
+from barnabas.broker.cluster.session_doubts import SessionDoubts
 
 
 class Rig:
     def __init__(self) -> None:
         self.now = 100.0
-        self.doubts = SessionDoubts(lambda: self.now, 4.0)
-        self.doubts.confirmed(self.now, SURE_S)
+        self.doubts = SessionDoubts(lambda: self.now, session_s=8.0)
+        self.doubts.heartbeat_answered(self.now)
+        self.heard_within: float | None = None
+        """The time within which a controller hears of enough; None for another broker."""
 
     def run(self, seconds: float) -> None:
         """The loop runs all the time."""
-        for _ in range(int(seconds * 4)):
+        for _ in range(round(seconds * 4)):
             self.now += 0.25
             self.doubts.tick()
+
+    def answered_for(self, seconds: float) -> None:
+        """The controller answers a heartbeat each second."""
+        for _ in range(round(seconds)):
+            self.run(1)
+            self.doubts.heartbeat_answered(self.now)
+
+    def is_in_doubt(self) -> bool:
+        heard = self.heard_within
+        return self.doubts.may_be_replaced(None if heard is None else lambda within_s: heard < within_s)
+
+
+# --- a process that stands still --------------------------------------------------------------------------------------
 
 
 def test_a_process_that_runs_did_not_stand_still() -> None:
     rig = Rig()
-    rig.run(60)
-    assert not rig.doubts.stood_still()
+    rig.answered_for(60)
+    assert not rig.is_in_doubt()
     rig.now += 3.9
-    assert not rig.doubts.stood_still(), "a short stop ends no session"
+    assert not rig.is_in_doubt(), "a short stop ends no session"
 
 
-def test_a_process_that_stood_still_doubts_before_any_timer_has_run() -> None:
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_process_that_stood_still_doubts_whichever_runs_first(is_first: bool) -> None:
     rig = Rig()
-    rig.now += 4.1
-    assert rig.doubts.stood_still()
+    rig.answered_for(10)
+    rig.now += 30
+    if is_first:
+        rig.doubts.tick()  # the timer runs before a request is read
+    assert rig.is_in_doubt()
     rig.run(60)
-    assert rig.doubts.stood_still(), "time alone proves nothing"
-
-
-def test_a_timer_that_is_the_first_to_run_notices_it_too() -> None:
-    rig = Rig()
-    rig.now += 4.1
-    rig.doubts.tick()
-    assert rig.doubts.stood_still()
+    assert rig.is_in_doubt(), "time alone proves nothing"
 
 
 def test_the_controllers_answer_to_a_later_heartbeat_ends_the_doubts() -> None:
     rig = Rig()
     sent_before = rig.now
     rig.now += 30
-    assert rig.doubts.stood_still()
-    rig.doubts.confirmed(sent_before, SURE_S)
-    assert rig.doubts.stood_still(), "the answer is from before the stop"
-    rig.doubts.confirmed(rig.now, SURE_S)
-    assert not rig.doubts.stood_still()
+    assert rig.is_in_doubt()
+    rig.doubts.heartbeat_answered(sent_before)
+    assert rig.is_in_doubt(), "the answer is from before the stop"
+    rig.doubts.heartbeat_answered(rig.now)
+    assert not rig.is_in_doubt()
     rig.now += 4.1
-    assert rig.doubts.stood_still(), "it stood still again"
+    assert rig.is_in_doubt(), "it stood still again"
 
 
-def test_who_is_sure_for_a_time_is_not_longer() -> None:
+def test_a_controller_that_stood_still_believes_heartbeats_from_after_a_registry_that_does_not_respond() -> None:
     rig = Rig()
-    assert rig.doubts.sure_s() == SURE_S
-    rig.run(SURE_S)
-    assert rig.doubts.sure_s() == 0
-    rig.doubts.confirmed(rig.now - 1.0, 3.0)
-    rig.doubts.confirmed(rig.now - 1.0, 2.0)  # a weaker word takes nothing back
-    assert rig.doubts.sure_s() == 2.0, "the time counts from the question on"
+    rig.heard_within = 1.0
+    rig.now += 30
+    assert rig.is_in_doubt(), "these heartbeats may have waited in the buffers"
+    rig.doubts.registry_unread()
+    rig.run(1.0)
+    assert rig.is_in_doubt(), "they are from before the question"
+    rig.run(0.25)
+    assert not rig.is_in_doubt()
+
+
+# --- one that is cut off ----------------------------------------------------------------------------------------------
+
+
+def test_an_answer_counts_from_the_heartbeat_on_for_half_a_session() -> None:
+    rig = Rig()
+    sent_at = rig.now
+    rig.run(1.0)
+    rig.doubts.heartbeat_answered(sent_at)
+    rig.run(2.5)
+    assert rig.doubts.wants_reading()
+    assert not rig.is_in_doubt()
+    rig.run(0.5)
+    assert rig.is_in_doubt()
+
+
+def test_a_reading_of_the_registry_counts_for_three_of_them() -> None:
+    rig = Rig()
+    rig.run(3.75)
+    rig.doubts.registry_read(rig.now, is_controller=False)
+    rig.run(1.25)
+    assert not rig.is_in_doubt()
+    rig.run(0.25)
+    assert rig.is_in_doubt()
+
+
+def test_the_controller_that_reads_the_registry_keeps_its_role_for_half_a_session() -> None:
+    rig = Rig()
+    rig.doubts.registry_read(rig.now, is_controller=True)
+    rig.run(3.75)
+    assert not rig.is_in_doubt()
+    rig.run(0.25)
+    assert rig.is_in_doubt()
+
+
+def test_a_weaker_word_takes_nothing_back() -> None:
+    rig = Rig()
+    rig.doubts.registry_read(rig.now, is_controller=False)
+    rig.run(3.75)
+    assert not rig.is_in_doubt()
+
+
+def test_a_session_that_has_ended_leaves_doubts_at_once() -> None:
+    rig = Rig()
     rig.doubts.denied()
-    assert rig.doubts.sure_s() == 0
+    assert rig.is_in_doubt()
+
+
+def test_a_controller_without_the_registry_goes_on_while_it_hears_of_enough() -> None:
+    rig = Rig()
+    rig.run(60)
+    assert rig.is_in_doubt()
+    rig.heard_within = 3.9
+    assert not rig.is_in_doubt()
+    rig.heard_within = 4.1
+    assert rig.is_in_doubt()

@@ -51,8 +51,6 @@ QUICK_S: Final = 0.05
 broker.heartbeat.interval.ms."""
 HEARTBEAT_TIMEOUT_MIN_S: Final = 1.0
 """A heartbeat may have to open the connection first, which would be given up with it."""
-READING_MAX_S: Final = 0.5
-"""The longest interval of readings of the registry while no heartbeat is answered."""
 CONTROLLER_CHECK_MS: Final = 500
 """The interval at which the controller looks for brokers whose session has timed out."""
 ELECTION_MAX_S: Final = 1.0
@@ -124,14 +122,7 @@ class ClusterMember:
         sessions_ms = [config.broker_session_timeout_ms]
         if config.zookeeper_connect is not None:
             sessions_ms.append(config.zookeeper_session_timeout_ms)
-        self._sure_s = min(sessions_ms) / 2000
-        """The time for which a heartbeat that is answered leaves no doubt. The session with the controller ends later,
-        and so does one with ZooKeeper, which may have heard of this broker a third of a session before."""
-        self._reading_s = min(READING_MAX_S, self._sure_s / 3)
-        """The interval of readings of the registry while no heartbeat is answered."""
-        self._doubts = SessionDoubts(broker.loop.time, self._sure_s)
-        self._unread_at = float("-inf")
-        """The time at which the registry did not respond last."""
+        self._doubts = SessionDoubts(broker.loop.time, min(sessions_ms) / 1000)
         self._is_leaving = False
         self._is_closed = False
         self._dying: dict[BrokerId, int] = {}
@@ -176,14 +167,14 @@ class ClusterMember:
         self._controller_changed()
         self._note_if_joined()  # the only broker of its cluster is taken in while it starts
         self._doubts.tick()
-        self._doubts.confirmed(self._broker.loop.time(), self._sure_s)  # nobody has replaced it while it started
+        self._doubts.heartbeat_answered(self._broker.loop.time())  # the session has just begun
         config, every = self._broker.config, self._scheduler.every
         every(TICK_MS, "pauses", self._doubts.tick)
         every(DIRECTORY_CHECK_MS, "data directories", storage_failures.check_directories, thread=True)
         # The controller takes checks that are half a session apart for a pause of its own process.
         every(min(CONTROLLER_CHECK_MS, config.broker_session_timeout_ms // 4), "sessions", self._check_sessions)
         every(config.replica_lag_time_max_ms // 2, "in-sync replicas", self._propose_isr_changes)
-        every(round(self._reading_s * 1000), "the registry", self._read_if_unsure)
+        every(round(self._doubts.reading_s * 1000), "the registry", self._read_if_unsure)
         if config.auto_leader_rebalance_enable:
             every(config.leader_imbalance_check_interval_seconds * 1000, "leader balance", self._balance_leaders)
         self._in(WAITING_S, "waiting", self._tell_what_it_waits_for)
@@ -281,7 +272,7 @@ class ClusterMember:
             self._broker.controller.check()  # becomes the controller if there is none, or learns who is
         finally:
             self._in_heartbeat = False
-        interval_s = min(self._broker.config.broker_heartbeat_interval_ms / 1000, self._sure_s / 2)
+        interval_s = min(self._broker.config.broker_heartbeat_interval_ms / 1000, self._doubts.sure_s / 2)
         if is_fenced or self.may_be_replaced():
             interval_s = min(interval_s, QUICK_S * 2 ** min(self._failures, 10))
         self._in(interval_s, "heartbeat", self._beat)
@@ -302,32 +293,21 @@ class ClusterMember:
         if response.is_fenced:
             self._doubts.denied()
         elif not self.is_controller:  # its own answer proves nothing
-            self._doubts.confirmed(sent_at, self._sure_s)
+            self._doubts.heartbeat_answered(sent_at)
         return response.is_fenced
 
     def _read_if_unsure(self) -> None:
-        if not self._is_leaving and self._doubts.sure_s() < self._sure_s / 3:
+        if not self._is_leaving and self._doubts.wants_reading():
             self._broker.controller.check()
 
     def registry_read(self, began: float) -> None:
-        """Notes that this broker has got all that the registry had at this monotonic time. A controller keeps its role
-        for a session from then on. The session of another broker may end at any time, which the next reading shows."""
-        self._doubts.confirmed(began, self._sure_s if self.is_controller else 3 * self._reading_s)
+        """Notes that this broker has got all that the registry had at this monotonic time."""
+        self._doubts.registry_read(began, is_controller=self.is_controller)
 
     def may_be_replaced(self) -> bool:
         """Returns whether other brokers may lead in place of this one without its knowledge, because its process stood
         still, or it is cut off."""
-        doubts, duties = self._doubts, self.duties
-        if not doubts.stood_still() and doubts.sure_s() > 0:
-            return False
-        within_s = self._sure_s
-        if doubts.stood_still_until is not None:
-            # The heartbeats that waited in the buffers meanwhile prove nothing: those do that come after the registry
-            # was asked in vain.
-            if self._unread_at < doubts.stood_still_until:
-                return True
-            within_s = min(within_s, self._broker.loop.time() - self._unread_at)
-        return duties is None or not duties.hears_of_enough(within_s)
+        return self._doubts.may_be_replaced(None if self.duties is None else self.duties.hears_of_enough)
 
     async def answer_heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
         """Answers the heartbeat of another broker, as the controller. Raises KafkaError, RegistryUnavailable."""
@@ -338,7 +318,7 @@ class ClusterMember:
                 try:
                     await self._broker.controller.call(Controller.refresh, until_known=False)
                 except BarnabasError:
-                    self._unread_at = self._broker.loop.time()
+                    self._doubts.registry_unread()
                     raise
         if self.duties is None:
             raise NotController("another broker is the controller")

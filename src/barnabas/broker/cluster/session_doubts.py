@@ -12,45 +12,81 @@ registry a controller goes on while it hears of so many brokers that those which
 """
 
 from collections.abc import Callable
+from typing import Final
 
 __all__ = ["SessionDoubts"]
+
+READING_MAX_S: Final = 0.5
+"""The longest interval of readings of the registry while no heartbeat is answered."""
 
 
 class SessionDoubts:
     """Compares the times at which the event loop was seen to run, and the times for which somebody vouches."""
 
-    def __init__(self, now: Callable[[], float], pause_s: float) -> None:
-        """A stop of the event loop is long beyond `pause_s`, which has to be clearly less than the session timeout."""
+    def __init__(self, now: Callable[[], float], session_s: float) -> None:
+        """`session_s` is the session with the controller, or that with ZooKeeper if it is shorter."""
         self._now = now
-        self._pause_s = pause_s
-        self._awake_at = now()
-        self.stood_still_until: float | None = None
+        self.sure_s: Final = session_s / 2
+        """The time for which a heartbeat that is answered leaves no doubt. The session with the controller ends later,
+        and so does one with ZooKeeper, which may have heard of this broker a third of a session before. It is also the
+        length of a stop of the event loop that leaves doubts."""
+        self.reading_s: Final = min(READING_MAX_S, self.sure_s / 3)
+        """The interval of readings of the registry while no heartbeat is answered."""
+        self._awake_at = self._sure_until = now()
+        self._stood_still_until: float | None = None
         """The end of the last long stop, until somebody has vouched for the session since."""
-        self._sure_until = self._awake_at
+        self._unread_at = float("-inf")
+        """The time at which the registry did not respond last."""
 
     def tick(self) -> None:
-        """Notes that the event loop runs. Called several times within `pause_s`."""
-        self.stood_still()
+        """Notes that the event loop runs. Called several times within `sure_s`."""
+        self._stood_still()
         self._awake_at = self._now()
 
-    def stood_still(self) -> bool:
+    def _stood_still(self) -> bool:
         """Returns whether the event loop stood still for long, and nobody has vouched for the session since."""
         now = self._now()
-        if now - self._awake_at > self._pause_s:
-            self.stood_still_until = self._awake_at = now
-        return self.stood_still_until is not None
+        if now - self._awake_at > self.sure_s:
+            self._stood_still_until = self._awake_at = now
+        return self._stood_still_until is not None
 
-    def sure_s(self) -> float:
-        """Returns for how many seconds somebody still vouches for the session; not above 0 if nobody does."""
-        return self._sure_until - self._now()
+    def wants_reading(self) -> bool:
+        """Returns whether the registry has to be read, because soon nobody vouches for the session any more."""
+        return self._sure_until - self._now() < self.sure_s / 3
 
-    def confirmed(self, asked_at: float, sure_s: float) -> None:
-        """Ends the doubts: somebody who was asked at this time says that the session has not ended, or has given this
-        broker all metadata from after its end. It will not end within `sure_s` from then on."""
+    def heartbeat_answered(self, sent_at: float) -> None:
+        """Notes that the controller, another broker, says that the session goes on."""
+        self._confirmed(sent_at, self.sure_s)
+
+    def registry_read(self, began: float, *, is_controller: bool) -> None:
+        """Notes that this broker has got all that the registry had at this time. A controller keeps its role for a
+        session from then on. The session of another broker may end at any time, which the next reading shows."""
+        self._confirmed(began, self.sure_s if is_controller else 3 * self.reading_s)
+
+    def registry_unread(self) -> None:
+        """Notes that the registry does not respond."""
+        self._unread_at = self._now()
+
+    def _confirmed(self, asked_at: float, sure_s: float) -> None:
         self._sure_until = max(self._sure_until, asked_at + sure_s)
-        if self.stood_still_until is not None and asked_at >= self.stood_still_until:
-            self.stood_still_until = None
+        if self._stood_still_until is not None and asked_at >= self._stood_still_until:
+            self._stood_still_until = None
 
     def denied(self) -> None:
         """Notes that the session has ended."""
         self._sure_until = self._now()
+
+    def may_be_replaced(self, hears_of_enough: Callable[[float], bool] | None) -> bool:
+        """Returns whether other brokers may lead in place of this one without its knowledge. The controller's
+        `hears_of_enough(within_s)` says whether those that it has not heard of in the last seconds can commit nothing.
+        """
+        if not self._stood_still() and self._sure_until > self._now():
+            return False
+        within_s = self.sure_s
+        if self._stood_still_until is not None:
+            # The heartbeats that waited in the buffers meanwhile prove nothing: those do that come after the registry
+            # was asked in vain.
+            if self._unread_at < self._stood_still_until:
+                return True
+            within_s = min(within_s, self._now() - self._unread_at)
+        return hears_of_enough is None or not hears_of_enough(within_s)
