@@ -56,6 +56,8 @@ class ClusterProcesses:
         self._registry = registry
         for node_id in (1, 2, 3):
             self._start(node_id, source)
+            if source is not None:  # the release before could not found a registry file from several processes at once
+                self.wait_for(lambda: self._is_ready(1), "ready broker 1")
         self.wait_for(lambda: all(self._is_ready(node_id) for node_id in (1, 2, 3)), "ready brokers")
 
     @property
