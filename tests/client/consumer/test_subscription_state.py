@@ -13,7 +13,7 @@ from barnabas.client.consumer.subscription_state import (
     SubscriptionKind,
     SubscriptionState,
 )
-from barnabas.client.fetch.positions import STALE_MAX, FetchPosition, FetchState, PartitionState, ResetStrategy
+from barnabas.client.fetch.positions import STALE_S, FetchPosition, FetchState, PartitionState, ResetStrategy
 from barnabas.client.offset_messages import OffsetAndMetadata
 from barnabas.errors import UnknownLeaderEpoch, UsageError
 from barnabas.types import TopicPartition
@@ -255,7 +255,7 @@ def test_another_leader_is_asked_whether_its_log_agrees() -> None:
     assert state.partitions_needing_validation(0) == {T0: asked}
     assert state.position(T0) is None
     assert state.consumed() == {}
-    assert state.validated(T0, asked, 3, 25) is None
+    assert state.validated(T0, asked, 3, 25, 0) is None
     assert state.position(T0) == asked
 
 
@@ -292,11 +292,11 @@ def test_a_log_that_was_cut(end_epoch: int, end_offset: int, expected: FetchPosi
     asked = FetchPosition(10, 3, 2, 4)
     state = fetching()
     of(state, T0).follow_leader(2, 4, can_validate=True)
-    assert state.validated(T0, asked, end_epoch, end_offset) is None
+    assert state.validated(T0, asked, end_epoch, end_offset, 0) is None
     assert state.position(T0) == expected
     strict = fetching(reset=NO_RESET)
     of(strict, T0).follow_leader(2, 4, can_validate=True)
-    truncation = strict.validated(T0, asked, end_epoch, end_offset)
+    truncation = strict.validated(T0, asked, end_epoch, end_offset, 0)
     if expected == asked:
         assert truncation is None
     else:
@@ -310,11 +310,11 @@ def test_a_log_that_was_cut(end_epoch: int, end_offset: int, expected: FetchPosi
 def test_a_leader_that_does_not_know_the_epoch(end_epoch: int, end_offset: int) -> None:
     state = fetching()
     of(state, T0).follow_leader(2, 4, can_validate=True)
-    assert state.validated(T0, FetchPosition(10, 3, 2, 4), end_epoch, end_offset) is None
+    assert state.validated(T0, FetchPosition(10, 3, 2, 4), end_epoch, end_offset, 0) is None
     assert state.partitions_needing_reset(0) == {T0: LATEST_RESET}
     strict = fetching(reset=NO_RESET)
     of(strict, T0).follow_leader(2, 4, can_validate=True)
-    truncation = strict.validated(T0, FetchPosition(10, 3, 2, 4), end_epoch, end_offset)
+    truncation = strict.validated(T0, FetchPosition(10, 3, 2, 4), end_epoch, end_offset, 0)
     assert truncation is not None
     assert truncation.diverging is None
 
@@ -325,20 +325,20 @@ def test_a_leader_that_was_replaced_without_knowing_it_is_asked_again_for_a_whil
     followed, alone = fetching(), fetching()
     for state in (followed, alone):
         state.seek(T0, 10, 5)  # committed by a reader of the next leader
-        for _ in range(STALE_MAX):
-            assert isinstance(state.validated(T0, asked, *answer), UnknownLeaderEpoch)
+        for now in (100.0, 100.5, 100.0 + 0.99 * STALE_S):
+            assert isinstance(state.validated(T0, asked, *answer, now), UnknownLeaderEpoch)
             assert list(state.partitions_needing_validation(0)) == [T0]
     of(followed, T0).follow_leader(2, 5, can_validate=True)
-    assert followed.validated(T0, FetchPosition(10, 5, 2, 5), 5, 25) is None
+    assert followed.validated(T0, FetchPosition(10, 5, 2, 5), 5, 25, 0) is None
     assert followed.position(T0) == FetchPosition(10, 5, 2, 5)
-    assert alone.validated(T0, asked, *answer) is None, "nobody knows of another leader"
+    assert alone.validated(T0, asked, *answer, 100.0 + STALE_S) is None, "nobody knows of another leader"
     assert alone.partitions_needing_validation(0) == {}
 
 
 def test_a_topic_that_was_made_anew_is_believed_at_once() -> None:
     state = fetching()
     of(state, T0).follow_leader(2, 1, can_validate=True)
-    assert state.validated(T0, FetchPosition(10, 3, 2, 1), 1, 6) is None
+    assert state.validated(T0, FetchPosition(10, 3, 2, 1), 1, 6, 0) is None
     assert state.position(T0) == FetchPosition(6, 1, 2, 1)
 
 
@@ -346,7 +346,7 @@ def test_an_answer_about_another_position_is_void() -> None:
     state = fetching()
     of(state, T0).follow_leader(2, 4, can_validate=True)
     of(state, T0).follow_leader(3, 5, can_validate=True)
-    assert state.validated(T0, FetchPosition(10, 3, 2, 4), 3, 6) is None
+    assert state.validated(T0, FetchPosition(10, 3, 2, 4), 3, 6, 0) is None
     assert state.partitions_needing_validation(0) == {T0: FetchPosition(10, 3, 3, 5)}
     state.request_reset(T0)
     of(state, T0).follow_leader(4, 6, can_validate=True)
@@ -422,7 +422,7 @@ class AnyOrder(RuleBasedStateMachine):
             before = self.state.get(partition)
             doubted = before is not None and before.state is FetchState.AWAIT_VALIDATION and before.position == asked
             position = before.position if before is not None else None
-            assert self.state.validated(partition, asked, end_epoch, end_offset) is None
+            assert self.state.validated(partition, asked, end_epoch, end_offset, 0) is None
             if not doubted and before is not None:
                 assert before.position == position
 

@@ -48,6 +48,9 @@ class OffsetFetcher:
         self._fetch_committed_at = float("-inf")
         """The earliest time of the next request for committed offsets."""
         self._failed = 0
+        """The number of retries since a round of requests without any."""
+        self._retry_at = float("-inf")
+        """The time of the last retry. It is joined by all that fails before it."""
         self._next_check_at = float("-inf")
         """The time of the next check for work; in the past whenever a state may have changed."""
 
@@ -96,15 +99,16 @@ class OffsetFetcher:
 
     def _retry_later(self, partitions: Iterable[TopicPartition], error: BaseException) -> float:
         """Puts off the next request, and keeps an error that is not retriable. Returns the time of the next request."""
-        self._failed += 1
-        retry_at = self._client.now + self._client.backoff_s(self._failed)
-        self._subscription.request_failed(partitions, retry_at)
-        self._client.at(retry_at, self.changed)
+        if self._retry_at <= self._client.now:
+            self._failed += 1
+            self._retry_at = self._client.now + self._client.backoff_s(self._failed)
+            self._client.at(self._retry_at, self.changed)
+        self._subscription.request_failed(partitions, self._retry_at)
         if isinstance(error, OperationTimedOut):
             _log.warning("looking up positions again: %s", error)
         elif isinstance(error, BarnabasError) and not getattr(error, "retriable", False):
             self._fail(error)
-        return retry_at
+        return self._retry_at
 
     # --- committed offsets ------------------------------------------------------------------------------------------
 
@@ -189,12 +193,14 @@ class OffsetFetcher:
         if not wanted:
             return
         self._subscription.request_failed(wanted, float("inf"))
+        refused: list[TopicPartition] = []
 
         def each(partition: TopicPartition, found: tuple[LeaderEpoch, Offset]) -> None:
             asked = wanted[partition]
             self._on_position_known()
-            error = self._subscription.validated(partition, asked, *found)
+            error = self._subscription.validated(partition, asked, *found, self._client.now)
             if error is not None:
+                refused.append(partition)
                 self._client.metadata.request_update()
                 self._retry_later([partition], error)
                 return
@@ -214,7 +220,7 @@ class OffsetFetcher:
                 self._on_position_known()
             elif promise.error is not None:
                 self._retry_later(wanted, promise.error)
-            else:
+            elif not refused:
                 self._failed = 0
 
         epochs = {partition: position.offset_epoch for partition, position in wanted.items()}

@@ -293,7 +293,7 @@ class SubscriptionState:
         }
 
     def validated(
-        self, partition: TopicPartition, asked: FetchPosition, end_epoch: int, end_offset: int
+        self, partition: TopicPartition, asked: FetchPosition, end_epoch: int, end_offset: int, now: float
     ) -> LogTruncation | UnknownLeaderEpoch | None:
         """Takes over the leader's response: the end of its largest epoch that is not above the requested one. Confirms
         the position, moves it to the offset at which the logs diverge, or resets it. Returns the error if there is no
@@ -302,7 +302,7 @@ class SubscriptionState:
         if state is None or state.state is not FetchState.AWAIT_VALIDATION or state.position != asked:
             return None
         diverging = state.diverging(end_epoch, end_offset)
-        if diverging is not None and state.doubts_answer():
+        if diverging is not None and state.doubts_answer(now):
             return UnknownLeaderEpoch(
                 f"{partition}: the leader's epoch {asked.leader_epoch} is earlier than the position"
             )

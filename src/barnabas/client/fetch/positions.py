@@ -9,7 +9,7 @@ from barnabas.types import NO_LEADER_EPOCH, NO_OFFSET, BrokerId, LeaderEpoch, To
 
 __all__ = [
     "NO_NODE",
-    "STALE_MAX",
+    "STALE_S",
     "AssignedPartitions",
     "FetchPosition",
     "FetchState",
@@ -18,9 +18,9 @@ __all__ = [
 ]
 
 NO_NODE: Final = BrokerId(-1)
-STALE_MAX: Final = 50
-"""The most answers of leaders that must have been replaced which are not believed: some seconds with their pauses. One
-that nobody has replaced has lost its log, or the topic was made anew."""
+STALE_S: Final = 5.0
+"""The time for which answers of leaders that must have been replaced are not believed. One that nobody has replaced
+until then has lost its log, or the topic was made anew."""
 
 
 class ResetStrategy(NamedTuple):
@@ -76,6 +76,7 @@ class PartitionState:
     """The state of one assigned partition. Times are those of the caller's clock, in seconds."""
 
     __slots__ = (
+        "doubted_until",
         "empty_at",
         "fetch_until",
         "high_watermark",
@@ -91,7 +92,6 @@ class PartitionState:
         "reset",
         "resumed_from",
         "retry_at",
-        "stale_answers",
         "state",
     )
 
@@ -103,8 +103,9 @@ class PartitionState:
         """The strategy of the reset that is awaited."""
         self.retry_at = float("-inf")
         """The time of the next attempt to reset or to validate the position."""
-        self.stale_answers = 0
-        """The number of answers about the position that came from leaders of an earlier epoch than its own."""
+        self.doubted_until = float("inf")
+        """The time until which answers of leaders of an earlier epoch than the position's are not believed; infinite
+        before the first one."""
         self.paused = False
         """Whether the application has paused the partition."""
         self.pending_revocation = False
@@ -140,7 +141,7 @@ class PartitionState:
         """Sets a position that needs no validation."""
         self.state, self.position, self.reset = FetchState.FETCHING, position, None
         self.retry_at = float("-inf")
-        self.stale_answers = 0
+        self.doubted_until = float("inf")
 
     def seek_unvalidated(self, position: FetchPosition) -> None:
         """Sets a position that the leader has to validate, if the epochs are known."""
@@ -180,17 +181,18 @@ class PartitionState:
         else:
             self.seek(moved)
         if leader_epoch < position.leader_epoch:
-            self.stale_answers = STALE_MAX  # the topic was made anew, and its leaders begin at the first epoch
+            self.doubted_until = float("-inf")  # the topic was made anew, and its leaders begin at the first epoch
 
-    def doubts_answer(self) -> bool:
+    def doubts_answer(self, now: float) -> bool:
         """Returns whether an answer that contradicts the position is not believed yet, because its leader's epoch is
-        earlier than the position's: most likely it was replaced, and does not know of it. Counts the answers."""
+        earlier than the position's: most likely it was replaced, and does not know of it."""
         position = self.position
         assert position is not None
-        if position.leader_epoch >= position.offset_epoch or self.stale_answers >= STALE_MAX:
+        if position.leader_epoch >= position.offset_epoch:
             return False
-        self.stale_answers += 1
-        return True
+        if self.doubted_until == float("inf"):
+            self.doubted_until = now + STALE_S
+        return now < self.doubted_until
 
     def diverging(self, end_epoch: int, end_offset: int) -> OffsetAndMetadata | None:
         """Returns the offset and the epoch to which the log and the position agree, None if they agree altogether. The
