@@ -16,9 +16,10 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from barnabas.registry.registry import SetTopicConfig
 from barnabas.types import BrokerId, TopicPartition
 from whole_cluster.cluster import Cluster, simulated_cluster
-from whole_cluster.world import running
+from whole_cluster.world import in_thread_of, running
 from whole_cluster.zookeeper import Ensemble
 
 
@@ -73,13 +74,16 @@ class Scenario:
 
     def cut_off(self, *node_ids: BrokerId) -> None:
         """Cuts brokers off from the others and from ZooKeeper, but not from each other."""
+        self.cut_off_from_brokers(*node_ids)
+        self.zookeeper.cut |= {self.cluster.machines[node_id].name for node_id in node_ids}
+
+    def cut_off_from_brokers(self, *node_ids: BrokerId) -> None:
         machines = self.cluster.machines
         for node_id in node_ids:
             mine = machines[node_id].name
             for other in (machine.name for other, machine in machines.items() if other not in node_ids):
                 self.cluster.network.cut(mine, other)
                 self.cluster.network.cut(other, mine)
-            self.zookeeper.cut.add(mine)
 
     def lose_zookeeper(self) -> None:
         self.zookeeper.cut |= {machine.name for machine in self.cluster.machines.values()}
@@ -93,11 +97,11 @@ class Scenario:
     def controller(self) -> BrokerId:
         return self.cluster.brokers[self.coordinators()[0]].image.controller_id
 
-    def compare(self, first: BrokerId, seconds: float) -> tuple[int, int]:
+    def compare(self, first: BrokerId, seconds: float, *, step_s: float = 0.05) -> tuple[int, int]:
         """Has all other coordinators take commits. Returns how many requests the first one refuses, and to how many it
         tells an offset that others have replaced."""
         refused = replaced = 0
-        for number in range(2, round(seconds / 0.05)):
+        for number in range(2, round(seconds / step_s)):
             for node_id in self.coordinators():
                 if node_id != first:
                     self.commit(node_id, number)
@@ -108,7 +112,7 @@ class Scenario:
                 refused += 1
             elif told is not None and told.topics[0].partitions[0].committed_offset < last:
                 replaced += 1
-            self.cluster.world.pass_time(0.05)
+            self.cluster.world.pass_time(step_s)
         assert self.acknowledged > 1
         return refused, replaced
 
@@ -183,6 +187,16 @@ def test_the_last_one_does_not_vouch_for_itself() -> None:
         assert not replaced
 
 
+@pytest.mark.parametrize("zookeeper", [False, True], ids=["file", "zookeeper"])
+def test_one_that_reaches_the_registry_alone_learns_of_its_successor_soon(zookeeper: bool) -> None:
+    timeouts = {"broker_session_timeout_ms": 3_000, "broker_heartbeat_interval_ms": 300}
+    with committed_once(zookeeper=zookeeper, **timeouts) as (scenario, first):
+        scenario.cut_off_from_brokers(first)
+        refused, replaced = scenario.compare(first, 10, step_s=0.01)
+        assert refused
+        assert replaced <= 10, "a tenth of a second"
+
+
 # --- those that go on -------------------------------------------------------------------------------------------------
 
 
@@ -212,6 +226,18 @@ def test_while_the_controller_hangs_coordinators_go_on(zookeeper: bool, session_
     timeouts = {"broker_session_timeout_ms": session_ms, "broker_heartbeat_interval_ms": heartbeat_ms}
     with committed_once(zookeeper=zookeeper, **timeouts) as (scenario, first):
         scenario.cluster.machines[scenario.controller].host.pause()
+        scenario.go_on(first)
+
+
+def test_a_setting_that_only_a_newer_release_knows_ends_no_controller() -> None:
+    with committed_once(on_controller=True) as (scenario, first):
+        broker, host = scenario.cluster.brokers[first], scenario.cluster.machines[first].host
+        settings = {**broker.image.topic_config(OFFSETS_TOPIC), "min.insync.replicas": "auto"}
+        with in_thread_of(host):
+            change = SetTopicConfig(OFFSETS_TOPIC, settings)
+            assert broker.registry.write([change], controller_epoch=broker.image.controller_epoch)
+        scenario.cluster.world.pass_time(5)
+        scenario.lose_zookeeper()
         scenario.go_on(first)
 
 

@@ -56,7 +56,7 @@ _IDENTITY: Final[tuple[_Row, ...]] = (
     ("zookeeper.connect", _STRING, None, None, _HIGH, _FIXED,
      "ZooKeeper as the registry of a cluster on several machines: `host:2181,host:2181/path`. Needs the extra `zookeeper`."),
     ("zookeeper.session.timeout.ms", _INT, 18_000, at_least(1), _HIGH, _FIXED,
-     "ZooKeeper ends the session of a broker that it has not heard of for this long: then another one may become the controller."),
+     "ZooKeeper ends the session of a broker that it has not heard of for this long: then another one may become the controller. ZooKeeper's own limits, 2 and 20 of its ticks, have to allow it."),
     ("zookeeper.connection.timeout.ms", _INT, None, at_least(1), _HIGH, _FIXED,
      "How long a start waits for ZooKeeper; zookeeper.session.timeout.ms where it is not set."),
     ("zookeeper.digest", ConfigType.PASSWORD, None, None, _MEDIUM, _FIXED,
@@ -80,7 +80,7 @@ _IDENTITY: Final[tuple[_Row, ...]] = (
     ("broker.heartbeat.interval.ms", _INT, 2000, at_least(1), _MEDIUM, _FIXED,
      "How often the broker tells the controller that it is alive, at least four times in a session."),
     ("broker.session.timeout.ms", _INT, 9000, at_least(1), _MEDIUM, _FIXED,
-     "A broker that the controller has not heard of for this long is fenced: other brokers lead its partitions. A process that has ended is noticed at once."),
+     "A broker that the controller has not heard of for this long is fenced: other brokers lead its partitions. A process that has ended is noticed at once. The same for all brokers: while it is changed one by one, it may be halved or doubled at most."),
     ("durability", _STRING, "page-cache", OneOf("page-cache", "fsync"), _HIGH, _FIXED,
      "When a write is acknowledged: `page-cache` as Kafka (safe against a killed process; against power loss by replication), `fsync` once it is on the disk, many writes per fsync."),
 )  # fmt: skip

@@ -194,6 +194,7 @@ def test_a_controller_that_stood_still_asks_the_registry_for_a_successor(
 
     monkeypatch.setattr(registry, "check", check_when_it_answers)
     monkeypatch.setattr(ControllerDuties, "hears_of_enough", lambda *_: False)
+    cluster.member(1).role_may_move = True
     doubts = cluster.member(1).may_be_replaced
     with cluster.stopped(1):
         stood_still = threading.Event()
@@ -204,6 +205,22 @@ def test_a_controller_that_stood_still_asks_the_registry_for_a_successor(
     assert cluster.on(1, doubts), "its own answer proves nothing"
     answers.set()
     wait_for(lambda: not cluster.on(1, doubts))
+
+
+def test_a_controller_with_a_registry_file_keeps_its_role_while_it_stands_still(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = make(1, 2, broker_session_timeout_ms=2_000, broker_heartbeat_interval_ms=100)
+
+    def check() -> None:
+        raise RegistryUnavailable("it does not answer")
+
+    monkeypatch.setattr(cluster.server(1).registry, "check", check)
+    monkeypatch.setattr(ControllerDuties, "hears_of_enough", lambda *_: False)
+    with cluster.stopped(1):
+        stood_still = threading.Event()
+        assert not stood_still.wait(1.1), "longer than half a session"
+    assert not cluster.on(1, cluster.member(1).may_be_replaced)
 
 
 def test_a_malformed_request_costs_its_connection(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:

@@ -93,7 +93,7 @@ def test_an_answer_counts_from_the_heartbeat_on_for_half_a_session() -> None:
     assert rig.is_in_doubt()
 
 
-def test_a_reading_of_the_registry_counts_for_three_of_them() -> None:
+def test_a_reading_of_the_registry_counts_until_several_others_have_failed() -> None:
     rig = Rig()
     rig.run(3.75)
     rig.doubts.registry_read(rig.now, is_controller=False)
@@ -101,6 +101,37 @@ def test_a_reading_of_the_registry_counts_for_three_of_them() -> None:
     assert not rig.is_in_doubt()
     rig.run(0.25)
     assert rig.is_in_doubt()
+
+
+def test_the_registry_is_read_again_and_again_while_it_alone_vouches() -> None:
+    rig = Rig()
+    assert not rig.doubts.wants_reading()
+    rig.doubts.registry_read(rig.now, is_controller=False)
+    assert not rig.doubts.wants_reading(), "the heartbeat vouches for longer"
+    rig.run(3.75)
+    assert rig.doubts.wants_reading()
+    rig.doubts.registry_read(rig.now, is_controller=False)
+    assert rig.doubts.wants_reading(), "the session may end before the next one"
+    rig.doubts.heartbeat_answered(rig.now)
+    assert not rig.doubts.wants_reading()
+    rig.doubts.registry_read(rig.now, is_controller=True)
+    assert not rig.doubts.wants_reading()
+
+
+def test_the_registry_is_read_after_a_stop() -> None:
+    rig = Rig()
+    began = rig.now
+    rig.now += 30
+    rig.doubts.tick()
+    rig.doubts.registry_read(began, is_controller=True)
+    assert rig.doubts.wants_reading(), "it was read before the end of the stop"
+    rig.doubts.registry_read(rig.now, is_controller=True)
+    assert not rig.doubts.wants_reading()
+
+
+def test_short_sessions_are_seen_to_run_often_enough() -> None:
+    doubts = SessionDoubts(lambda: 0.0, session_s=0.4)
+    assert doubts.tick_s < doubts.sure_s
 
 
 def test_the_controller_that_reads_the_registry_keeps_its_role_for_half_a_session() -> None:

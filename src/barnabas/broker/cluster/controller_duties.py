@@ -158,9 +158,14 @@ class ControllerDuties:
         return unheard < self._least_in_sync()
 
     def _least_in_sync(self) -> int:
-        image, default = self._broker.image, self._broker.config.min_insync_replicas
-        told = [image.topic_config(topic).get("min.insync.replicas") for topic in (CONSUMER_OFFSETS, TRANSACTION_STATE)]
-        return min(default if each is None else int(each) for each in told)
+        image, config = self._broker.image, self._broker.config
+        topics = (CONSUMER_OFFSETS, TRANSACTION_STATE)
+        return min(config.log_config(image.topic_config(topic)).min_insync_replicas for topic in topics)
+
+    @property
+    def gives_role_up(self) -> bool:
+        """Whether another broker may get the role, because this one has resigned, or tries to."""
+        return self.has_resigned or self._is_resigning
 
     def _others(self) -> list[BrokerImage]:
         return [each for node_id, each in self._broker.image.brokers.items() if node_id != self._broker.node_id]

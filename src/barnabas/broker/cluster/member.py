@@ -57,8 +57,6 @@ ELECTION_MAX_S: Final = 1.0
 """The longest wait for the leaders that follow a dead broker."""
 SHOWN_S: Final = 2.0
 """The time for which clients are still told the address of a broker that was fenced."""
-TICK_MS: Final = 250
-"""The interval at which the event loop is seen to run."""
 DIRECTORY_CHECK_MS: Final = 2_000
 WAITING_S: Final = 5.0
 """The time after which a broker that the controller has not taken in says what it waits for."""
@@ -122,6 +120,8 @@ class ClusterMember:
         sessions_ms = [config.broker_session_timeout_ms]
         if config.zookeeper_connect is not None:
             sessions_ms.append(config.zookeeper_session_timeout_ms)
+        self.role_may_move = config.zookeeper_connect is not None
+        """Whether the controller's role may move to another broker while the process of this one lives."""
         self._doubts = SessionDoubts(broker.loop.time, min(sessions_ms) / 1000)
         self._is_leaving = False
         self._is_closed = False
@@ -169,12 +169,11 @@ class ClusterMember:
         self._doubts.tick()
         self._doubts.heartbeat_answered(self._broker.loop.time())  # the session has just begun
         config, every = self._broker.config, self._scheduler.every
-        every(TICK_MS, "pauses", self._doubts.tick)
+        every(max(round(self._doubts.tick_s * 1000), 1), "the session", self._tick)
         every(DIRECTORY_CHECK_MS, "data directories", storage_failures.check_directories, thread=True)
         # The controller takes checks that are half a session apart for a pause of its own process.
         every(min(CONTROLLER_CHECK_MS, config.broker_session_timeout_ms // 4), "sessions", self._check_sessions)
         every(config.replica_lag_time_max_ms // 2, "in-sync replicas", self._propose_isr_changes)
-        every(round(self._doubts.reading_s * 1000), "the registry", self._read_if_unsure)
         if config.auto_leader_rebalance_enable:
             every(config.leader_imbalance_check_interval_seconds * 1000, "leader balance", self._balance_leaders)
         self._in(WAITING_S, "waiting", self._tell_what_it_waits_for)
@@ -296,18 +295,30 @@ class ClusterMember:
             self._doubts.heartbeat_answered(sent_at)
         return response.is_fenced
 
+    def _tick(self) -> None:
+        self._doubts.tick()
+        self._read_if_unsure()
+
     def _read_if_unsure(self) -> None:
-        if not self._is_leaving and self._doubts.wants_reading():
+        if not self._is_leaving and not self._keeps_role() and self._doubts.wants_reading():
             self._broker.controller.check()
 
     def registry_read(self, began: float) -> None:
         """Notes that this broker has got all that the registry had at this monotonic time."""
         self._doubts.registry_read(began, is_controller=self.is_controller)
+        if self._doubts.wants_reading():
+            self._in(self._doubts.reading_s, "reading", self._read_if_unsure)
 
     def may_be_replaced(self) -> bool:
         """Returns whether other brokers may lead in place of this one without its knowledge, because its process stood
         still, or it is cut off."""
+        if self._keeps_role():
+            return False
         return self._doubts.may_be_replaced(None if self.duties is None else self.duties.hears_of_enough)
+
+    def _keeps_role(self) -> bool:
+        """Returns whether this broker is the controller, without whom nobody can lead in its place."""
+        return self.duties is not None and not self.role_may_move and not self.duties.gives_role_up
 
     async def answer_heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
         """Answers the heartbeat of another broker, as the controller. Raises KafkaError, RegistryUnavailable."""

@@ -1,7 +1,7 @@
 """Notices that other brokers may lead in place of this one, without its knowledge: its process stood still for long, or
 nothing vouches for its session with the controller any more.
 
-A process that goes on after a stop (SIGSTOP, a suspended machine) reads the requests that came meanwhile before it
+A process that goes on after a stop (SIGSTOP) reads the requests that came meanwhile before it
 hears of its successors. A broker that is cut off, but not from clients, hears nothing of them at all. Neither can
 commit anything, because their followers have left them. But they would show offsets that their successors have
 replaced.
@@ -16,8 +16,10 @@ from typing import Final
 
 __all__ = ["SessionDoubts"]
 
-READING_MAX_S: Final = 0.5
-"""The longest interval of readings of the registry while no heartbeat is answered."""
+READ_MAX_S: Final = 1.5
+"""The longest time for which a reading of the registry leaves no doubt to a broker that is not the controller."""
+TICK_MAX_S: Final = 0.25
+"""The longest interval at which the event loop is seen to run."""
 
 
 class SessionDoubts:
@@ -30,16 +32,22 @@ class SessionDoubts:
         """The time for which a heartbeat that is answered leaves no doubt. The session with the controller ends later,
         and so does one with ZooKeeper, which may have heard of this broker a third of a session before. It is also the
         length of a stop of the event loop that leaves doubts."""
-        self.reading_s: Final = min(READING_MAX_S, self.sure_s / 3)
-        """The interval of readings of the registry while no heartbeat is answered."""
+        self.tick_s: Final = min(TICK_MAX_S, self.sure_s / 4)
+        """The interval at which `tick` has to be called."""
+        self._read_sure_s: Final = min(READ_MAX_S, self.sure_s)
+        self.reading_s: Final = self._read_sure_s / 15
+        """The interval of readings of the registry while nothing else vouches for the session. For so long a broker may
+        not know of its successors."""
         self._awake_at = self._sure_until = now()
         self._stood_still_until: float | None = None
         """The end of the last long stop, until somebody has vouched for the session since."""
+        self._is_read = False
+        """Whether nobody but the registry vouches for the session of this broker, which is not the controller."""
         self._unread_at = float("-inf")
         """The time at which the registry did not respond last."""
 
     def tick(self) -> None:
-        """Notes that the event loop runs. Called several times within `sure_s`."""
+        """Notes that the event loop runs."""
         self._stood_still()
         self._awake_at = self._now()
 
@@ -51,17 +59,21 @@ class SessionDoubts:
         return self._stood_still_until is not None
 
     def wants_reading(self) -> bool:
-        """Returns whether the registry has to be read, because soon nobody vouches for the session any more."""
-        return self._sure_until - self._now() < self.sure_s / 3
+        """Returns whether the registry has to be read, because soon nothing else vouches for the session any more."""
+        is_soon = self._sure_until - self._now() < self.sure_s / 3
+        return is_soon or self._is_read or self._stood_still_until is not None
 
     def heartbeat_answered(self, sent_at: float) -> None:
         """Notes that the controller, another broker, says that the session goes on."""
         self._confirmed(sent_at, self.sure_s)
+        self._is_read = False
 
     def registry_read(self, began: float, *, is_controller: bool) -> None:
         """Notes that this broker has got all that the registry had at this time. A controller keeps its role for a
         session from then on. The session of another broker may end at any time, which the next reading shows."""
-        self._confirmed(began, self.sure_s if is_controller else 3 * self.reading_s)
+        sure_s = self.sure_s if is_controller else self._read_sure_s
+        self._is_read = not is_controller and (self._is_read or began + sure_s > self._sure_until)
+        self._confirmed(began, sure_s)
 
     def registry_unread(self) -> None:
         """Notes that the registry does not respond."""
