@@ -50,7 +50,7 @@ run: $(VENV)/.installed  ## A year of flights through a broker and Spark, every 
 
 test: lint interop-clients  ## Everything that must hold on every change, real clients included
 	@date '+%T tests'
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m '(not spark or smoke) and not slow'
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m '(not spark or smoke) and not slow'
 
 test-fast: $(VENV)/.installed-dev  ## Unit and property tests alone
 	$(BIN)/python -m pytest -m 'not spark and not slow' --ignore tests/interop --ignore tests/faults

@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +33,18 @@ SHRINK_S = 600
 """The limit of a property or a model: a failing example is made smaller for up to five minutes before it is told."""
 SPARK_S = 900
 """The limit of a test with the mark `spark`: its fixtures start virtual machines, and its jobs are slow anyway."""
+
+LONGEST = {
+    *(
+        "whole_cluster/test_uncompiled.py",
+        "whole_cluster/test_simulation.py",
+        "replication/test_log_dir_move_faults.py",
+    ),
+    *("faults/test_crash.py", "test_operations_page.py", "pipeline/demo/test_run.py", "interop/test_restart.py"),
+    *("broker/test_uncompiled.py", "client/test_uncompiled.py", "cli/cluster/health/test_cluster_doctor.py"),
+    *("interop/test_spark_sink.py", "test_readme.py"),
+}
+"""The files that begin first, so that at the end no worker waits for a long one of another."""
 
 _settings = pytest.StashKey[Any]()
 _stderr = pytest.StashKey[int]()
@@ -68,6 +81,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    items.sort(key=lambda item: item.path.relative_to(here).as_posix() not in LONGEST)
     for item in items:
         if item.get_closest_marker("source") and is_compiled():
             item.add_marker(pytest.mark.skip("test_uncompiled.py runs it on plain Python"))
