@@ -300,7 +300,8 @@ class ClusterMember:
         self._read_if_unsure()
 
     def _read_if_unsure(self) -> None:
-        if not self._is_leaving and not self._keeps_role() and self._doubts.wants_reading():
+        """Reads the registry if it alone can tell whether others lead in place of this broker, which is not fenced."""
+        if not self._is_leaving and not self._keeps_role() and not self._is_fenced() and self._doubts.wants_reading():
             self._broker.controller.check()
 
     def registry_read(self, began: float) -> None:
