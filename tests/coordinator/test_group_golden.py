@@ -36,6 +36,7 @@ class HandlerWorld:
         offsets = SimpleNamespace(name=OFFSETS_TOPIC, topic_id=uuid4(), partitions=[SimpleNamespace(leader=1)] * 50)
         topics[OFFSETS_TOPIC] = offsets
         self.broker: Any = SimpleNamespace(
+            cluster=None,
             groups=self.rig.groups,
             loop=self.loop,
             image=SimpleNamespace(topics=topics, topic_by_id=ids.get),

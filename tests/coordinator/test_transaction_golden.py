@@ -31,6 +31,7 @@ class HandlerWorld:
         for name in ("__consumer_offsets", "__transaction_state"):
             topics[name] = SimpleNamespace(name=name, partitions=[SimpleNamespace(leader=1)] * 50)
         self.broker: Any = SimpleNamespace(
+            cluster=None,
             transactions=self.rig.transactions,
             groups=Rig(partitions=50).groups,
             loop=self.loop,

@@ -13,6 +13,7 @@ from barnabas.broker.cluster.controller_duties import ControllerDuties
 from barnabas.broker.process.failure_log import FailureLog
 from barnabas.broker.requests.late_responses import run_handler
 from barnabas.clock import SYSTEM_CLOCK
+from barnabas.config.broker import BrokerConfig
 from barnabas.config.endpoints import Endpoint
 from barnabas.errors import RequestTimedOut, StaleBrokerEpoch
 from barnabas.metadata.delta import MetadataChange, MetadataDelta
@@ -201,7 +202,9 @@ class Minority:
             image=self.image,
             loop=self.loop,
             log=logging.getLogger(__name__),
-            config=SimpleNamespace(broker_session_timeout_ms=int(SESSION_S * 1000), min_insync_replicas=3),
+            config=BrokerConfig.of(
+                {"broker.session.timeout.ms": str(int(SESSION_S * 1000)), "min.insync.replicas": "3"}
+            ),
             clock=SimpleNamespace(monotonic=lambda: self.now),
             controller=self,
             failures=self.failures,

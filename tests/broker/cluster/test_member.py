@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.broker.cluster import member as member_module
+from barnabas.broker.cluster import metadata_pushes
 from barnabas.broker.cluster.controller_duties import ControllerDuties
 from barnabas.broker.server import Broker as Server
 from barnabas.config.endpoints import Endpoint
@@ -368,22 +369,49 @@ def ask_leader(wire: Wire) -> int:
     return leader
 
 
-def test_metadata_waits_for_the_leader_that_follows_a_dead_broker(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def ask_coordinator(wire: Wire) -> int:
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+    coordinator: int = wire.ask(request, 4).coordinators[0].node_id
+    return coordinator
+
+
+@pytest.mark.parametrize(("ask", "topic"), [(ask_leader, "t"), (ask_coordinator, "__consumer_offsets")])
+def test_clients_wait_for_the_leader_that_follows_a_dead_broker(
+    make: Make, monkeypatch: pytest.MonkeyPatch, ask: Callable[[Wire], int], topic: str
+) -> None:
     cluster = make(1, 2, 3)
-    cluster.create("t", (2, 3))
-    wait_for(lambda: "t" in cluster.image(3).topics)
+    cluster.create(topic, (2, 3))
+    wait_for(lambda: topic in cluster.image(3).topics)
     dead = cluster.image(3).brokers[2]
     monkeypatch.setattr(member_module, "is_running", lambda process: process != dead.process)
     member = cluster.member(3)
     with Wire(cluster.brokers[3]) as wire, ThreadPoolExecutor() as client:
-        assert ask_leader(wire) == 2
+        assert ask(wire) == 2
         cluster.on(3, lambda: member.peers.on_peer_lost and member.peers.on_peer_lost(2))
-        leader = client.submit(ask_leader, wire)
+        leader = client.submit(ask, wire)
         wait_for(lambda: member._elected is not None, "the request that waits")
         assert not leader.done()
         run_on(cluster.brokers[1], fence(cluster, dead))
         assert leader.result(SOON_S) == 3
-        assert ask_leader(wire) == 3
+        assert ask(wire) == 3
+
+
+@pytest.mark.parametrize(("ask", "topic"), [(ask_leader, "t"), (ask_coordinator, "__consumer_offsets")])
+def test_the_controller_names_a_new_leader_when_that_one_knows(
+    make: Make, monkeypatch: pytest.MonkeyPatch, ask: Callable[[Wire], int], topic: str
+) -> None:
+    monkeypatch.setattr(metadata_pushes, "WAIT_MAX_S", SOON_S)
+    cluster = make(1, 2, 3)
+    cluster.create(topic, (2, 3))
+    dead = cluster.image(1).brokers[2]
+    with Wire(cluster.brokers[1]) as wire, ThreadPoolExecutor() as client:
+        with cluster.stopped(3):
+            run_on(cluster.brokers[1], fence(cluster, dead, until_known=False))
+            leader = client.submit(ask, wire)
+            wait_for(lambda: cluster.on(1, cluster.member(1).election) is not None)
+            assert not leader.done()
+        assert leader.result(SOON_S) == 3
+        wait_for(lambda: cluster.on(1, cluster.member(1).election) is None)
 
 
 def test_metadata_does_not_wait_for_a_live_broker(make: Make) -> None:
@@ -408,6 +436,8 @@ def test_clients_are_told_the_address_of_a_broker_that_was_live_a_moment_ago(
         assert {broker.broker_id for broker in wire.ask(DescribeClusterRequest(), 1).brokers} == {1, 3}
 
 
-async def fence(cluster: Cluster, broker: BrokerImage) -> None:
+async def fence(cluster: Cluster, broker: BrokerImage, *, until_known: bool = True) -> None:
     controller = cluster.server(1).controller
-    await controller.call(lambda controller: controller.fence(broker.node_id, broker.epoch, "of the test"))
+    await controller.call(
+        lambda controller: controller.fence(broker.node_id, broker.epoch, "of the test"), until_known=until_known
+    )

@@ -70,7 +70,7 @@ def test_what_the_former_leader_gave_is_not_read_behind_a_check_with_the_new_one
     append(log, 2)
     rig.refresh()
     (asked,) = rig.subscription.partitions_needing_validation(rig.now).values()
-    assert rig.subscription.validated(T0, asked, *log.end_of_epoch(asked.offset_epoch)) is None
+    assert rig.subscription.validated(T0, asked, *log.end_of_epoch(asked.offset_epoch), 0) is None
     rig.round()
     assert [record.value for record in rig.read()[T0]] == [log.values[1], log.values[2]]
 

@@ -323,7 +323,7 @@ def test_a_broker_that_says_who_leads_now() -> None:
     assert rig.invalid == 1
     asked = rig.subscription.partitions_needing_validation(rig.now)[T0]
     assert (asked.leader, asked.leader_epoch) == (2, 1)
-    rig.subscription.validated(T0, asked, *cluster.logs[T0].end_of_epoch(asked.offset_epoch))
+    rig.subscription.validated(T0, asked, *cluster.logs[T0].end_of_epoch(asked.offset_epoch), 0)
     rig.round()
     assert rig.offsets() == {T0: [6, 7]}
 
@@ -533,7 +533,7 @@ class Simulation(RuleBasedStateMachine):
         for topic_partition, asked in subscription.partitions_needing_validation(self.rig.now).items():
             log = self.cluster.logs[topic_partition]
             if (asked.leader, asked.leader_epoch) == (self.leader(topic_partition), log.leader_epoch):
-                subscription.validated(topic_partition, asked, *log.end_of_epoch(asked.offset_epoch))
+                subscription.validated(topic_partition, asked, *log.end_of_epoch(asked.offset_epoch), 0)
                 position = subscription.position(topic_partition)
                 if position is not None and position.offset != self.expected[topic_partition]:
                     assert topic_partition in self.shaken

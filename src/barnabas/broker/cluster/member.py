@@ -360,14 +360,14 @@ class ClusterMember:
             receiver.controller_epoch = max(receiver.controller_epoch, change.image.controller_epoch)
         if change.brokers:
             self.peers.addresses_changed()
-            self._follow_election()
-            self._note_fenced(change)
         if self._fetchers is not None:
             self._fetchers.image_changed(change.image, change.topics)
         self._copier.image_changed()
         self._controller_changed()
         if self.duties is not None:
             self.duties.image_changed(change)
+        if change.brokers:
+            self._follow_election(has_fenced=self._note_fenced(change))
         self._note_if_joined()
 
     def _note_if_joined(self) -> None:
@@ -427,10 +427,9 @@ class ClusterMember:
     def election(self) -> "asyncio.Future[None] | None":
         """Returns a future that is done when a broker that has just died is fenced, and others lead its partitions;
         None if there is none. Clients ask for the new leaders as soon as their connection ends, and many do not ask
-        again before a second has passed."""
-        if not self._dying:
-            return None
-        if self._elected is None:
+        again before a second has passed. The controller waits until the new leaders know: some clients give up when
+        they are refused there."""
+        if self._dying and self._elected is None:
             self._elected = self._broker.loop.create_future()
         return self._elected
 
@@ -439,7 +438,9 @@ class ClusterMember:
         back soon, and a client that sees a broker leave may lose a second over tearing down what it had for it."""
         return self._broker.loop.time() < self._shown_until.get(node_id, 0.0)
 
-    def _note_fenced(self, change: MetadataChange) -> None:
+    def _note_fenced(self, change: MetadataChange) -> bool:
+        """Returns whether brokers were fenced that were live in the image before."""
+        has_fenced = False
         for node_id in change.brokers:
             broker = change.image.brokers.get(node_id)
             if broker is None or not broker.fenced:
@@ -447,6 +448,8 @@ class ClusterMember:
             elif node_id in self._live:
                 self._live.discard(node_id)
                 self._shown_until[node_id] = self._broker.loop.time() + SHOWN_S
+                has_fenced = True
+        return has_fenced
 
     def _end_election(self) -> None:
         self._dying.clear()
@@ -454,11 +457,22 @@ class ClusterMember:
         if elected is not None:
             elected.set_result(None)
 
-    def _follow_election(self) -> None:
+    def _follow_election(self, *, has_fenced: bool) -> None:
         brokers = self._broker.image.brokers
         for node_id, epoch in tuple(self._dying.items()):
             if node_id not in brokers or brokers[node_id].epoch != epoch or brokers[node_id].fenced:
                 del self._dying[node_id]
+        if self._dying:
+            return
+        if self.duties is None or not has_fenced:
+            self._end_election()
+            return
+        if self._elected is None:
+            self._elected = self._broker.loop.create_future()
+        run_handler(self._broker.loop, self._end_election_when_known(self.duties))
+
+    async def _end_election_when_known(self, duties: ControllerDuties) -> None:
+        await duties.pushes.known()
         if not self._dying:
             self._end_election()
 

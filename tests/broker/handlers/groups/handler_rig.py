@@ -27,6 +27,7 @@ class World:
         self.rig = Rig(partitions=5, **config)
         self.loop = asyncio.new_event_loop()
         self.created: list[str] = []
+        self.cluster = None
         orders = SimpleNamespace(name="orders", topic_id=ORDERS_ID, partitions=[None] * 4)
         self.topics: dict[str, Any] = {"orders": orders}
         self.image = SimpleNamespace(

@@ -5,6 +5,7 @@ response already names the coordinator. Where we differ from Kafka: other types 
 message that names the type.
 """
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -47,6 +48,9 @@ def handle(
     topic = broker.image.topics.get(name)
     if topic is None:
         return _create_then_find(broker, request, context, name)
+    elected = broker.cluster.election() if broker.cluster is not None else None
+    if elected is not None:
+        return _find_when_elected(broker, request, context, name, elected)
     return _response(request, context, partial(_find, broker, context, topic))
 
 
@@ -59,6 +63,20 @@ async def _create_then_find(
         reason = failed[name].message if name in failed else "the metadata does not have it yet"
         missing = CoordinatorNotAvailable(f"{name} could not be created: {reason}")
         return _response(request, context, missing)
+    return _response(request, context, partial(_find, broker, context, topic))
+
+
+async def _find_when_elected(
+    broker: BrokerServices,
+    request: FindCoordinatorRequest,
+    context: RequestContext,
+    name: str,
+    elected: "asyncio.Future[None]",
+) -> FindCoordinatorResponse:
+    await asyncio.wait([elected])  # others wait for it, too: it must not end with this request
+    topic = broker.image.topics.get(name)
+    if topic is None:
+        return _response(request, context, CoordinatorNotAvailable(f"{name} was deleted"))
     return _response(request, context, partial(_find, broker, context, topic))
 
 
