@@ -35,14 +35,18 @@ SPARK_S = 900
 """The limit of a test with the mark `spark`: its fixtures start virtual machines, and its jobs are slow anyway."""
 
 LONGEST = {
-    *(
-        "whole_cluster/test_uncompiled.py",
-        "whole_cluster/test_simulation.py",
-        "replication/test_log_dir_move_faults.py",
-    ),
-    *("faults/test_crash.py", "test_operations_page.py", "pipeline/demo/test_run.py", "interop/test_restart.py"),
-    *("broker/test_uncompiled.py", "client/test_uncompiled.py", "cli/cluster/health/test_cluster_doctor.py"),
-    *("interop/test_spark_sink.py", "test_readme.py"),
+    "broker/test_uncompiled.py",
+    "cli/cluster/health/test_cluster_doctor.py",
+    "client/test_uncompiled.py",
+    "faults/test_crash.py",
+    "interop/test_restart.py",
+    "interop/test_spark_sink.py",
+    "pipeline/demo/test_run.py",
+    "replication/test_log_dir_move_faults.py",
+    "test_operations_page.py",
+    "test_readme.py",
+    "whole_cluster/test_simulation.py",
+    "whole_cluster/test_uncompiled.py",
 }
 """The files that begin first, so that at the end no worker waits for a long one of another."""
 

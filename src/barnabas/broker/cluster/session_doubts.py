@@ -1,10 +1,9 @@
 """Notices that other brokers may lead in place of this one, without its knowledge: its process stood still for long, or
 nothing vouches for its session with the controller any more.
 
-A process that goes on after a stop (SIGSTOP) reads the requests that came meanwhile before it
-hears of its successors. A broker that is cut off, but not from clients, hears nothing of them at all. Neither can
-commit anything, because their followers have left them. But they would show offsets that their successors have
-replaced.
+A process that goes on after a stop (SIGSTOP) reads the requests that came meanwhile before it hears of its successors.
+A broker that is cut off, but not from clients, hears nothing of them at all. Neither can commit anything, because their
+followers have left them. But they would show offsets that their successors have replaced.
 
 Where we differ from Kafka: the coordinators of a broker refuse requests when its process stood still for long, or the
 controller has not answered for half a session, until it answers a heartbeat or the registry can be read. Without the
