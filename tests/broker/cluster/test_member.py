@@ -401,6 +401,7 @@ def test_the_controller_names_a_new_leader_when_that_one_knows(
     make: Make, monkeypatch: pytest.MonkeyPatch, ask: Callable[[Wire], int], topic: str
 ) -> None:
     monkeypatch.setattr(metadata_pushes, "WAIT_MAX_S", SOON_S)
+    monkeypatch.setattr(member_module, "ELECTION_MAX_S", SOON_S)
     cluster = make(1, 2, 3)
     cluster.create(topic, (2, 3))
     dead = cluster.image(1).brokers[2]
@@ -408,7 +409,8 @@ def test_the_controller_names_a_new_leader_when_that_one_knows(
         with cluster.stopped(3):
             run_on(cluster.brokers[1], fence(cluster, dead, until_known=False))
             leader = client.submit(ask, wire)
-            wait_for(lambda: cluster.on(1, cluster.member(1).election) is not None)
+            wait_for(lambda: not cluster.image(1).brokers[2].fenced, "the fenced broker, which comes back at once")
+            assert cluster.on(1, cluster.member(1).election) is not None
             assert not leader.done()
         assert leader.result(SOON_S) == 3
         wait_for(lambda: cluster.on(1, cluster.member(1).election) is None)

@@ -144,6 +144,20 @@ def test_a_weaker_word_takes_nothing_back() -> None:
     assert not rig.is_in_doubt()
 
 
+def test_a_broker_that_loses_the_role_relies_on_what_vouches_for_others() -> None:
+    rig = Rig()
+    rig.doubts.registry_read(rig.now, is_controller=True)
+    rig.doubts.role_lost()
+    assert rig.doubts.wants_reading()
+    rig.run(1.25)
+    assert not rig.is_in_doubt()
+    rig.run(0.25)
+    assert rig.is_in_doubt()
+    rig.doubts.heartbeat_answered(rig.now)
+    assert not rig.is_in_doubt()
+    assert not rig.doubts.wants_reading()
+
+
 def test_a_session_that_has_ended_leaves_doubts_at_once() -> None:
     rig = Rig()
     rig.doubts.denied()

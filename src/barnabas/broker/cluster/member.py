@@ -128,6 +128,8 @@ class ClusterMember:
         self._dying: dict[BrokerId, int] = {}
         """The brokers whose process has ended, with the epoch of their registration, while others are not elected yet
         in their place."""
+        self._unknown_fencings = 0
+        """The number of fencings by this broker as the controller of which not all live brokers are known to know."""
         self._elected: asyncio.Future[None] | None = None
         self._live: set[BrokerId] = set()
         """The brokers that were not fenced in the image before."""
@@ -384,6 +386,7 @@ class ClusterMember:
             self._has_resigned = self.duties.has_resigned
             self.duties.close()
             self.duties = None
+            self._doubts.role_lost()
             broker.controller.until_known = None
         controller = image.brokers.get(image.controller_id)
         self._has_resigned = self._has_resigned and (controller is None or self.is_controller)
@@ -415,7 +418,7 @@ class ClusterMember:
             return
         if broker.node_id not in self._dying:
             self._dying[broker.node_id] = broker.epoch
-            self._in(ELECTION_MAX_S, "election", self._end_election)
+            self._begin_election()
             if self.duties is not None or broker.node_id == self._broker.image.controller_id:
                 self._broker.controller.check()
 
@@ -429,8 +432,6 @@ class ClusterMember:
         None if there is none. Clients ask for the new leaders as soon as their connection ends, and many do not ask
         again before a second has passed. The controller waits until the new leaders know: some clients give up when
         they are refused there."""
-        if self._dying and self._elected is None:
-            self._elected = self._broker.loop.create_future()
         return self._elected
 
     def was_live(self, node_id: BrokerId) -> bool:
@@ -451,10 +452,16 @@ class ClusterMember:
                 has_fenced = True
         return has_fenced
 
+    def _begin_election(self) -> None:
+        if self._elected is None and not self._is_closed:
+            self._elected = self._broker.loop.create_future()
+            self._in(ELECTION_MAX_S, "election", self._end_election)
+
     def _end_election(self) -> None:
         self._dying.clear()
         elected, self._elected = self._elected, None
         if elected is not None:
+            self._timers.pop("election").cancel()
             elected.set_result(None)
 
     def _follow_election(self, *, has_fenced: bool) -> None:
@@ -462,18 +469,19 @@ class ClusterMember:
         for node_id, epoch in tuple(self._dying.items()):
             if node_id not in brokers or brokers[node_id].epoch != epoch or brokers[node_id].fenced:
                 del self._dying[node_id]
-        if self._dying:
-            return
-        if self.duties is None or not has_fenced:
-            self._end_election()
-            return
-        if self._elected is None:
-            self._elected = self._broker.loop.create_future()
-        run_handler(self._broker.loop, self._end_election_when_known(self.duties))
+        if self.duties is not None and has_fenced:
+            self._begin_election()
+            self._unknown_fencings += 1
+            run_handler(self._broker.loop, self._wait_until_known(self.duties))
+        self._end_election_if_over()
 
-    async def _end_election_when_known(self, duties: ControllerDuties) -> None:
+    async def _wait_until_known(self, duties: ControllerDuties) -> None:
         await duties.pushes.known()
-        if not self._dying:
+        self._unknown_fencings -= 1
+        self._end_election_if_over()
+
+    def _end_election_if_over(self) -> None:
+        if not self._dying and not self._unknown_fencings:
             self._end_election()
 
     # --- periodic ---------------------------------------------------------------------------------------------------

@@ -74,6 +74,11 @@ class SessionDoubts:
         self._is_read = not is_controller and (self._is_read or began + sure_s > self._sure_until)
         self._confirmed(began, sure_s)
 
+    def role_lost(self) -> None:
+        """Notes that this broker is not the controller any more, and what vouched for its role proves little."""
+        self._sure_until = min(self._sure_until, self._now() + self._read_sure_s)
+        self._is_read = True
+
     def registry_unread(self) -> None:
         """Notes that the registry does not respond."""
         self._unread_at = self._now()
