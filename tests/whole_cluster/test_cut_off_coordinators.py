@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 import barnabas.aio
-from barnabas.broker.cluster.session_doubts import SessionDoubts
+from barnabas.broker.cluster.session_doubts import READ_MAX_S, SessionDoubts
 from barnabas.coordinator.group.group_coordinator import OFFSETS_TOPIC
 from barnabas.errors import NotCoordinator
 from barnabas.protocol.messages.offset_commit import (
@@ -195,6 +195,21 @@ def test_one_that_reaches_the_registry_alone_learns_of_its_successor_soon(zookee
         refused, replaced = scenario.compare(first, 10, step_s=0.01)
         assert refused
         assert replaced <= 10, "a tenth of a second"
+
+
+def test_what_vouched_for_a_controllers_role_does_not_vouch_for_its_session_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timeouts = {"broker_session_timeout_ms": 9_000, "broker_heartbeat_interval_ms": 2_000}
+    with committed_once(zookeeper=False, on_controller=True, **timeouts) as (scenario, first):
+        broker, world = scenario.cluster.brokers[first], scenario.cluster.world
+        assert broker.cluster is not None
+        scenario.cut_off_from_brokers(first)
+        scenario.cluster.wait("another controller", lambda: broker.image.controller_id != first)
+        monkeypatch.setattr(SessionDoubts, "heartbeat_answered", lambda *_: None)
+        monkeypatch.setattr(SessionDoubts, "registry_read", lambda *_, **__: None)
+        world.pass_time(READ_MAX_S)
+        assert broker.cluster.may_be_replaced()
 
 
 # --- those that go on -------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Brokers as members of a cluster, each on a thread of its own: joining, forwarding, fencing, leaving, coming back."""
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -385,11 +386,15 @@ def test_clients_wait_for_the_leader_that_follows_a_dead_broker(
     dead = cluster.image(3).brokers[2]
     monkeypatch.setattr(member_module, "is_running", lambda process: process != dead.process)
     member = cluster.member(3)
+    asked = threading.Event()
+    election = member.election
+    monkeypatch.setattr(member, "election", lambda: (asked.set(), election())[1])
     with Wire(cluster.brokers[3]) as wire, ThreadPoolExecutor() as client:
         assert ask(wire) == 2
         cluster.on(3, lambda: member.peers.on_peer_lost and member.peers.on_peer_lost(2))
+        asked.clear()
         leader = client.submit(ask, wire)
-        wait_for(lambda: member._elected is not None, "the request that waits")
+        assert asked.wait(SOON_S)
         assert not leader.done()
         run_on(cluster.brokers[1], fence(cluster, dead))
         assert leader.result(SOON_S) == 3
@@ -414,6 +419,33 @@ def test_the_controller_names_a_new_leader_when_that_one_knows(
             assert not leader.done()
         assert leader.result(SOON_S) == 3
         wait_for(lambda: cluster.on(1, cluster.member(1).election) is None)
+
+
+def test_an_election_lasts_until_all_fencings_are_known_or_the_first_is_a_second_old(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = make(1)
+    member = cluster.member(1)
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        known = [loop.create_future(), loop.create_future()]
+        waits = iter(known)
+        assert member.duties is not None
+        monkeypatch.setattr(member.duties.pushes, "known", lambda: next(waits))
+        member._follow_election(has_fenced=True)
+        election, ends_at = member.election(), member._timers["election"].when()
+        member._follow_election(has_fenced=True)
+        assert member._timers["election"].when() == ends_at
+        known[1].set_result(None)
+        await asyncio.sleep(0.01)
+        assert election is not None
+        assert not election.done()
+        known[0].set_result(None)
+        await asyncio.wait_for(election, SOON_S)
+        assert member.election() is None
+
+    run_on(cluster.brokers[1], scenario())
 
 
 def test_metadata_does_not_wait_for_a_live_broker(make: Make) -> None:

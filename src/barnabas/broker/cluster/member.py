@@ -287,13 +287,13 @@ class ClusterMember:
             current_metadata_offset=broker.image.version,
             want_shut_down=self._is_leaving,
         )
-        sent_at = broker.loop.time()
+        sent_at, is_own = broker.loop.time(), self.is_controller
         timeout_s = max(broker.config.broker_heartbeat_interval_ms / 1000, HEARTBEAT_TIMEOUT_MIN_S)
         response: BrokerHeartbeatResponse = await self._controller.send(request, timeout_s=timeout_s)
         self._last_answer = response
         if response.is_fenced:
             self._doubts.denied()
-        elif not self.is_controller:  # its own answer proves nothing
+        elif not is_own:  # its own answer proves nothing
             self._doubts.heartbeat_answered(sent_at)
         return response.is_fenced
 
