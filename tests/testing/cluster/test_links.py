@@ -4,7 +4,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
@@ -158,13 +158,23 @@ def test_a_slow_link_keeps_the_order(peer: Peer) -> None:
     assert near.recv(100) == b"the other way"
     assert exactly(far, 5) == b"slow "
     assert time.monotonic() - began >= 0.2
-    peer.links.slow([(1, 2)], 3.0)  # so that the next bytes are still under way when it is looked for them
-    near.sendall(b"slow ")
-    while not any(connection.near.waiting for connection in peer.links._connections):
-        time.sleep(0.001)
-    peer.links.slow([(1, 2)], 0)
-    near.sendall(b"fast")
-    assert exactly(far, 9) == b"slow fast"
+
+
+@pytest.mark.parametrize(
+    "end",
+    [Links.heal, lambda links: links.slow([(1, 2)], 0), lambda links: links.slow([(1, 2)], 0.1)],
+    ids=["heal", "slow by 0", "slow by less"],
+)
+def test_what_a_slow_link_holds_back_arrives_when_it_is_faster(peer: Peer, end: Callable[[Links], None]) -> None:
+    near, far = peer.pair()
+    peer.links.slow([(1, 2)], 3600)
+    for part in (b"one ", b"two "):
+        near.sendall(part)
+        while not any(part in [chunk.data for chunk in each.near.waiting] for each in tuple(peer.links._connections)):
+            time.sleep(0.001)
+    end(peer.links)
+    near.sendall(b"three")
+    assert exactly(far, 13) == b"one two three"
 
 
 def test_a_broker_that_does_not_listen_is_refused(peer: Peer) -> None:

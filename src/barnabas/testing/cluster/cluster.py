@@ -300,12 +300,13 @@ class Cluster:
         self._network().cut(self._between(sender, receiver, one_way))
 
     def slow(self, sender: int, receiver: int, ms: float, *, one_way: bool = False) -> None:
-        """Delays all bytes between two brokers by so many milliseconds, in each direction, or `one_way` only."""
+        """Delays all bytes between two brokers by so many milliseconds, in each direction, or `one_way` only; 0 ends
+        that. Bytes that were held back for longer wait so long as well."""
         require_number(ms, 0, 3_600_000, "a link is slower by 0 to 3600000 ms")
         self._network().slow(self._between(sender, receiver, one_way), ms / 1000)
 
     def heal(self) -> None:
-        """Makes all links whole and fast again. What was held back arrives now."""
+        """Makes all links whole and fast again. What was held back, also by a slow link, arrives now."""
         self._network().heal()
 
     def _between(self, sender: int, receiver: int, one_way: bool) -> list[tuple[int, int]]:

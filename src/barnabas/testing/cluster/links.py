@@ -84,12 +84,13 @@ class Links:
         self._apply(lambda: self._cut.update(wanted))
 
     def slow(self, links: Iterable[Link], delay_s: float) -> None:
-        """Delays the bytes on these links from now on, which stay in their order; 0 ends that."""
+        """Delays the bytes on these links, which stay in their order; 0 ends that. Bytes that were held back for longer
+        wait so long as well."""
         wanted = tuple(links)
         self._apply(lambda: self._delays.update(dict.fromkeys(wanted, delay_s)))
 
     def heal(self) -> None:
-        """Makes all links whole and fast again; what was held back goes on its way."""
+        """Makes all links whole and fast again; what was held back goes out at once."""
 
         def heal() -> None:
             self._cut.clear()
@@ -247,8 +248,10 @@ class _Connection:
         self.pump(end)
 
     def links_changed(self) -> None:
-        self.pump(self.near)
-        self.pump(self.far)
+        for end in (self.near, self.far):
+            latest = self._links.loop.time() + self._links.delay_of(self._link(end))
+            end.waiting = deque(_Chunk(min(due, latest), data) for due, data in end.waiting)
+            self.pump(end)
 
     def pump(self, sender: _End) -> None:
         """Passes on what an end has received, in its order, as far as the link allows."""
