@@ -443,13 +443,42 @@ def test_a_leader_moves(cluster: Cluster) -> None:
         write(producer, b"after")
         assert cluster.move_leader("t", to=before) == before
         write(producer, b"back")
-    with pytest.raises(EligibleLeadersNotAvailable, match=f"broker {before} is no in-sync follower of t-0"):
-        cluster.move_leader("t", to=before)
-    cluster.create_topic("u", replication_factor=1)
-    with pytest.raises(EligibleLeadersNotAvailable, match="u-0 has no in-sync follower"):
-        cluster.move_leader("u")
+    assert cluster.move_leader("t", to=before) == before, "it leads already"
     cluster.wait_for(lambda: same_logs(cluster), what="the same log in all replicas")
     assert [batch.leader_epoch for batch in cluster.logs("t")[moved]] == [0, 1, 2]
+
+
+def test_a_leader_moves_to_a_replica_that_can_lead(cluster: Cluster) -> None:
+    first, second = others(cluster, cluster.controller)
+    cluster.create_topic("t", assignments={0: [first, second]}, configs={"min.insync.replicas": "1"})
+    for to in (4, "2", [2]):
+        with pytest.raises(UsageError, match="there is no broker"):
+            cluster.move_leader("t", to=to)  # type: ignore[arg-type]
+    with pytest.raises(EligibleLeadersNotAvailable, match=f"broker {cluster.controller} has no replica of t-0: its lead"):
+        cluster.move_leader("t", to=cluster.controller)
+    cluster.kill(second)
+    for to, what in ((None, "t-0 has no in-sync follower"), (second, f"broker {second} cannot lead t-0")):
+        with pytest.raises(EligibleLeadersNotAvailable, match=f"{what}: .*; broker {second} does not run") as failure:
+            cluster.move_leader("t", to=to)
+        assert f"its leader is broker {first}, in sync are {first}" in str(failure.value)
+    cluster.wait_for(lambda: cluster.in_sync_replicas("t") == {first}, what="the ISR of one")
+    cluster.start(second)
+    assert cluster.move_leader("t", to=second) == second, "once it is in sync"
+    cluster.create_topic("u", replication_factor=1)
+    with pytest.raises(EligibleLeadersNotAvailable, match="u-0 has no in-sync follower: its leader"):
+        cluster.move_leader("u")
+
+
+def test_a_leader_moves_once_the_next_one_is_elected(cluster: Cluster) -> None:
+    controller = cluster.controller
+    leader, other = others(cluster, controller)
+    cluster.create_topic("t", assignments={0: [leader, other, controller]})
+    cluster.kill(leader)
+    moved = cluster.move_leader("t")
+    assert moved == cluster.leader("t")
+    assert cluster.move_leader("t") != moved
+    cluster.pause(other)
+    assert cluster.move_leader("t", to=controller) == controller
 
 
 def test_logs_are_read_while_brokers_are_dead(cluster: Cluster) -> None:

@@ -219,10 +219,9 @@ class Cluster:
     def broker(self, node_id: int) -> Broker:
         """Returns a broker by its node id, from 1 on. Raises UsageError if there is no such broker."""
         self._require_start()
-        broker = self._brokers.get(node_id)
-        if broker is None:
+        if node_id not in self.node_ids:
             raise UsageError(f"there is no broker {node_id!r}: there are 1 to {len(self._brokers)}")
-        return broker
+        return self._brokers[node_id]
 
     def _require_start(self) -> None:
         if not self._brokers:
@@ -366,7 +365,7 @@ class Cluster:
         return self._wait_for(
             running_leader,
             self.patience,
-            lambda _: f"{topic}-{partition} has no leader that runs: {self._partition(topic, partition)}",
+            lambda _: f"{topic}-{partition} has no leader that runs: {_roles(self._partition(topic, partition))}",
         )
 
     def in_sync_replicas(self, topic: str, partition: int = 0) -> set[int]:
@@ -399,15 +398,47 @@ class Cluster:
         )
 
     def move_leader(self, topic: str, partition: int = 0, to: int | None = None) -> int:
-        """Has another in-sync replica lead a partition, `to` if it is given; returns its node id. Raises
-        EligibleLeadersNotAvailable if none is there."""
-        current = self._partition(topic, partition)
-        followers = [int(node_id) for node_id in current.isr if node_id != current.leader]
-        if to is None and not followers:
-            raise EligibleLeadersNotAvailable(f"{topic}-{partition} has no in-sync follower: {current}")
-        leader = followers[0] if to is None else to
-        self._on_controller(lambda broker: broker.move_leader(topic, partition, leader))
-        return leader
+        """Has another in-sync replica lead a partition, or `to`, which may lead already; returns its node id. Waits for
+        an election that is under way, and for a replica that can come in sync. Raises UnknownTopicOrPartition,
+        EligibleLeadersNotAvailable if no replica can lead, and UsageError for a broker that does not exist."""
+        if to is not None:
+            self.broker(to)
+
+        def moved() -> int:
+            found = self._partition(topic, partition)
+            leader = int(found.leader)
+            runs = leader != NO_LEADER and self._brokers[leader].is_running
+            if runs and leader == to:
+                return leader
+            followers = self._possible_leaders(f"{topic}-{partition}", found, to)
+            for follower in followers if runs else ():
+                if follower in found.isr:
+                    with contextlib.suppress(EligibleLeadersNotAvailable):  # the controller knows of a later change
+                        self._on_controller(partial(_move_leader, topic, partition, follower))
+                        return follower
+            return 0
+
+        def in_vain(_: int) -> str:
+            what = f"{topic}-{partition} has no in-sync follower" if to is None else f"broker {to} is not in sync"
+            return f"{what} within {self.patience:g} s: {_roles(self._partition(topic, partition))}"
+
+        return self._wait_for(moved, self.patience, in_vain)
+
+    def _possible_leaders(self, name: str, found: PartitionImage, to: int | None) -> list[int]:
+        """Returns the replicas that can lead a partition instead of its leader, now or once they are in sync; `to`
+        alone if it is given. Raises EligibleLeadersNotAvailable, with the reasons, if there are none."""
+        replicas = [int(node_id) for node_id in found.replicas]
+        if to is not None and to not in replicas:
+            raise EligibleLeadersNotAvailable(f"broker {to} has no replica of {name}: {_roles(found)}")
+        reasons: dict[int, str] = {}
+        for node_id in replicas if to is None else [to]:
+            if node_id != found.leader or node_id == to:
+                needed = () if node_id in found.isr else (int(found.leader), self.controller)
+                reasons[node_id] = self._unfitness(node_id, needed)
+        if all(reasons.values()):
+            what = f"{name} has no in-sync follower" if to is None else f"broker {to} cannot lead {name}"
+            raise EligibleLeadersNotAvailable("; ".join((f"{what}: {_roles(found)}", *reasons.values())))
+        return [node_id for node_id, reason in reasons.items() if not reason]
 
     def logs(self, topic: str, partition: int = 0) -> dict[int, list[LoggedBatch]]:
         """Returns the batches of each replica of a partition by node id, as they are on its disk: also beyond the high
@@ -585,6 +616,16 @@ def _replication_settings(brokers: int) -> dict[str, object]:
         "transaction.state.log.replication.factor": factor,
         "transaction.state.log.min.isr": in_sync,
     }
+
+
+def _move_leader(topic: str, partition: int, leader: int, controller: Broker) -> None:
+    controller.move_leader(topic, partition, leader)
+
+
+def _roles(partition: PartitionImage) -> str:
+    """Returns who leads a partition, who is in sync, and who has replicas."""
+    leader = "none" if partition.leader == NO_LEADER else f"broker {partition.leader}"
+    return f"its leader is {leader}, in sync are {_numbers(partition.isr)} of {_numbers(partition.replicas)}"
 
 
 def _numbers(node_ids: Iterable[int]) -> str:
