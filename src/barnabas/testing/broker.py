@@ -16,7 +16,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from uuid import UUID
 
 from barnabas.broker import server
@@ -32,6 +32,7 @@ from barnabas.errors import (
     CoordinatorLoadInProgress,
     KafkaError,
     KafkaStorageError,
+    NotLeaderOrFollower,
     UnknownTopicOrPartition,
     UsageError,
     error_for,
@@ -47,7 +48,7 @@ from barnabas.testing.contents import Text, TopicRecord, append, partition_for_k
 from barnabas.testing.disk import FaultyDisk
 from barnabas.testing.faults import Faults
 from barnabas.testing.renamed import renamed
-from barnabas.types import BrokerId
+from barnabas.types import BrokerId, Offset
 
 if TYPE_CHECKING:
     from barnabas.client.admin.front import Admin
@@ -421,30 +422,79 @@ class Broker:
         partition: int | None = None,
         headers: Mapping[str, Text | None] | Iterable[tuple[str, Text | None]] = (),
         timestamp: int | None = None,
+        acks: Literal["all", 1] = "all",
     ) -> RecordMetadata:
         """Appends one record, past the network and the faults, and returns where it stands.
 
         `value`, `key`, values of `headers`: bytes, or text that is encoded as UTF-8. `partition`: by default the one
         that every Kafka client chooses for the key (murmur2), 0 without a key. `timestamp`: milliseconds, by default
-        now. The topic must exist. Raises UnknownTopicOrPartition, and what the broker refuses a record for
-        (MessageTooLarge, InvalidRecord ...).
+        now. `acks`: in a cluster "all" waits until all in-sync replicas have the record, so that `records` finds it; 1
+        waits for nobody, and ignores min.insync.replicas: for a record that the leader alone has. The topic must exist.
+        Raises UnknownTopicOrPartition, NotLeaderOrFollower, what the broker refuses a record for (MessageTooLarge,
+        InvalidRecord ...), and TimeoutError if the others do not get the record, which stays in the leader's log.
         """
+        if acks not in ("all", 1):
+            raise UsageError(f"acks is 'all' or 1, not {acks!r}")
+        placed, epoch, waits = self._append(topic, value, key, partition, headers, timestamp, acks)
+        if waits:
+            of = (placed.topic, placed.partition, placed.offset, epoch)
+            self._wait_for(
+                lambda: self._is_committed(*of),
+                self.patience,
+                lambda _: (
+                    f"not all in-sync replicas of {placed.topic}-{placed.partition} have the record at offset "
+                    f"{placed.offset} within {self.patience:g} s; acks=1 does not wait for them"
+                ),
+            )
+        return placed
+
+    def _append(
+        self,
+        topic: str,
+        value: Text | None,
+        key: Text | None,
+        partition: int | None,
+        headers: Mapping[str, Text | None] | Iterable[tuple[str, Text | None]],
+        timestamp: int | None,
+        acks: Literal["all", 1],
+    ) -> tuple[RecordMetadata, int, bool]:
+        """Appends one record. Returns where it stands, the leader epoch, and whether others still have to get it."""
         broker = self._running()
 
-        def write() -> RecordMetadata:
+        def write() -> tuple[RecordMetadata, int, bool]:
             index = partition
             if index is None:
                 index = partition_for_key(key, len(_partitions_of(broker, topic)))
-            return append(
-                broker.replica_manager.leader_of(topic, index),
+            leader = broker.replica_manager.leader_of(topic, index)
+            now_ms = broker.clock.wall_ms()
+            placed = append(
+                leader,
                 key,
                 value,
                 headers,
-                broker.clock.wall_ms() if timestamp is None else timestamp,
-                broker.clock.wall_ms(),
+                now_ms if timestamp is None else timestamp,
+                now_ms,
+                -1 if acks == "all" else 1,
             )
+            waits = acks == "all" and broker.cluster is not None and not leader.is_committed(Offset(placed.offset))
+            return placed, leader.leader_epoch, waits
 
         return self._on_loop(write)
+
+    def _is_committed(self, topic: str, partition: int, offset: int, epoch: int) -> bool:
+        """Returns whether all in-sync replicas have a record that was appended in this leader epoch. Raises the error
+        that ends the wait for them."""
+        broker = self._running()
+
+        def look() -> bool:
+            leader = broker.replica_manager.leader_of(topic, partition)
+            if leader.leader_epoch != epoch:
+                raise NotLeaderOrFollower(f"{topic}-{partition} has another leader epoch since the record was appended")
+            if leader.flush_error is not None:
+                raise leader.flush_error
+            return leader.is_committed(Offset(offset))
+
+        return self._on_loop(look)
 
     def records(self, topic: str, partition: int | None = None) -> list[TopicRecord]:
         """Returns the records of the topic below the high watermark: those of one partition, or those of each partition

@@ -61,12 +61,13 @@ def append(
     headers: Mapping[str, Text | None] | Iterable[tuple[str, Text | None]],
     timestamp: int,
     now_ms: int,
+    required_acks: int = -1,
 ) -> RecordMetadata:
-    """Appends one record as the partition's leader. `timestamp`, `now_ms`: milliseconds. Raises the error with which
-    the broker refuses the record."""
+    """Appends one record as the partition's leader. `timestamp`, `now_ms`: milliseconds. `required_acks`: -1 asks for
+    enough in-sync replicas. Raises the error with which the broker refuses the record."""
     record = Record(0, timestamp, _bytes_of(key, "key"), _bytes_of(value, "value"), _headers_of(headers))
     batch = validate_produce(memoryview(build_batch([record])), partition.append_policy, now_ms, zstd_allowed=True)
-    info = partition.append_as_leader(batch, -1)
+    info = partition.append_as_leader(batch, required_acks)
     topic, index = partition.topic_partition
     placed_at = timestamp if info.log_append_time < 0 else info.log_append_time
     return RecordMetadata(topic, index, info.first_offset, placed_at)

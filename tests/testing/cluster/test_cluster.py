@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from barnabas.errors import (
     BarnabasError,
     EligibleLeadersNotAvailable,
     InvalidReplicationFactor,
+    NotLeaderOrFollower,
     OperationTimedOut,
     UnknownTopicOrPartition,
     UsageError,
@@ -242,6 +244,45 @@ def test_brokers_are_those_of_the_kit(cluster: Cluster) -> None:
     assert leader.bootstrap_servers in cluster.bootstrap_servers.split(",")
 
 
+def test_what_a_broker_appends_is_replicated(cluster: Cluster) -> None:
+    leader, follower = others(cluster, cluster.controller)
+    cluster.create_topic("t", assignments={0: [leader, follower]})
+    for number in range(20):
+        cluster.broker(leader).produce("t", b"%d" % number)
+        assert len(cluster.records("t")) == number + 1
+    cluster.pause(cluster.controller)  # so that the follower stays in the ISR
+    cluster.pause(follower)
+    assert cluster.broker(leader).produce("t", "by the leader alone", acks=1).offset == 20
+    assert len(cluster.records("t")) == 20
+    broker = cluster.broker(leader)
+    patience, broker.patience = broker.patience, 0.5
+    try:
+        with pytest.raises(
+            TimeoutError, match=r"of t-0 have the record at offset 21 within 0\.5 s; acks=1 does not wait"
+        ):
+            broker.produce("t", "by all")
+    finally:
+        broker.patience = patience
+    for node_id in others(cluster, leader):
+        cluster.resume(node_id)
+    assert broker.produce("t", "by all").offset == 22
+    assert len(cluster.records("t")) == 23
+    with pytest.raises(UsageError, match="acks is 'all' or 1, not 0"):
+        broker.produce("t", "x", acks=0)  # type: ignore[arg-type]
+
+
+def test_an_append_whose_leader_changes_is_not_taken_for_replicated(cluster: Cluster) -> None:
+    leader, follower = others(cluster, cluster.controller)
+    cluster.create_topic("t", assignments={0: [leader, follower]})
+    cluster.cut(leader, follower)
+    with ThreadPoolExecutor(1) as threads:
+        waits = threads.submit(cluster.broker(leader).produce, "t", "x")
+        cluster.wait_for(lambda: cluster.logs("t")[leader], what="the record on the leader")
+        assert cluster.move_leader("t") == follower
+        with pytest.raises(NotLeaderOrFollower):
+            waits.result(timeout=60)
+
+
 # --- brokers that come and go ---------------------------------------------------------------------------------------
 
 
@@ -454,12 +495,18 @@ def test_a_leader_moves_to_a_replica_that_can_lead(cluster: Cluster) -> None:
     for to in (4, "2", [2]):
         with pytest.raises(UsageError, match="there is no broker"):
             cluster.move_leader("t", to=to)  # type: ignore[arg-type]
-    with pytest.raises(EligibleLeadersNotAvailable, match=f"broker {cluster.controller} has no replica of t-0: its lead"):
+    with pytest.raises(
+        EligibleLeadersNotAvailable, match=f"broker {cluster.controller} has no replica of t-0: its lead"
+    ):
         cluster.move_leader("t", to=cluster.controller)
     cluster.kill(second)
-    for to, what in ((None, "t-0 has no in-sync follower"), (second, f"broker {second} cannot lead t-0")):
+    wanted: tuple[tuple[int | None, str], ...] = (
+        (None, "t-0 has no in-sync follower"),
+        (second, f"broker {second} cannot lead t-0"),
+    )
+    for given, what in wanted:
         with pytest.raises(EligibleLeadersNotAvailable, match=f"{what}: .*; broker {second} does not run") as failure:
-            cluster.move_leader("t", to=to)
+            cluster.move_leader("t", to=given)
         assert f"its leader is broker {first}, in sync are {first}" in str(failure.value)
     cluster.wait_for(lambda: cluster.in_sync_replicas("t") == {first}, what="the ISR of one")
     cluster.start(second)
