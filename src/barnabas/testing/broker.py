@@ -32,12 +32,13 @@ from barnabas.errors import (
     CoordinatorLoadInProgress,
     KafkaError,
     KafkaStorageError,
+    NotCoordinator,
     NotLeaderOrFollower,
     UnknownTopicOrPartition,
     UsageError,
     error_for,
 )
-from barnabas.metadata.image import MetadataImage
+from barnabas.metadata.image import NO_LEADER, MetadataImage
 from barnabas.protocol.messages.describe_groups import DescribedGroup
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from barnabas.registry.registry import RegistryUnreachable
@@ -47,6 +48,7 @@ from barnabas.testing.clock import SkewedClock
 from barnabas.testing.contents import Text, TopicRecord, append, partition_for_key, records_of
 from barnabas.testing.disk import FaultyDisk
 from barnabas.testing.faults import Faults
+from barnabas.testing.groups import AwaitedGroup, GroupState
 from barnabas.testing.renamed import renamed
 from barnabas.types import BrokerId, Offset
 
@@ -501,20 +503,15 @@ class Broker:
         after the other. Control records are left out, records of aborted transactions are not.
         Raises UnknownTopicOrPartition, and NotLeaderOrFollower for those that another broker leads."""
         broker = self._running()
+        return self._on_loop(
+            lambda: [record for each in _partitions_of(broker, topic, partition) for record in records_of(each)]
+        )
 
-        def read() -> list[TopicRecord]:
-            if partition is None:
-                wanted = _partitions_of(broker, topic)
-            else:
-                wanted = [broker.replica_manager.leader_of(topic, partition)]
-            return [record for each in wanted for record in records_of(each)]
-
-        return self._on_loop(read)
-
-    def end_offsets(self, topic: str) -> list[int]:
-        """Returns the high watermark of each partition. Raises UnknownTopicOrPartition."""
+    def end_offsets(self, topic: str, partition: int | None = None) -> list[int]:
+        """Returns the high watermark of each partition, or of one. Raises UnknownTopicOrPartition, and
+        NotLeaderOrFollower for those that another broker leads."""
         broker = self._running()
-        return self._on_loop(lambda: [each.log.high_watermark for each in _partitions_of(broker, topic)])
+        return self._on_loop(lambda: [each.log.high_watermark for each in _partitions_of(broker, topic, partition)])
 
     def move_leader(self, topic: str, partition: int, leader: int) -> None:
         """Has another in-sync replica lead a partition, as the controller of a cluster. Raises UnknownTopicOrPartition,
@@ -553,27 +550,43 @@ class Broker:
     @renamed(timeout_s="timeout")
     def wait_for_group(self, group_id: str, members: int = 1, timeout: float = 30.0) -> None:
         """Waits until the group is stable with that many members. Raises TimeoutError, which says what the group was
-        like at the end."""
-        broker = self._running()
-        described: list[DescribedGroup] = []
-
-        def stable() -> bool:
-            described.clear()
-            self._on_loop(lambda: broker.groups.describe_groups([group_id], api_version=5, reply=described.extend))
-            return all(group.group_state == "Stable" and len(group.members) == members for group in described)
-
-        def message(_: bool) -> str:
-            seen = ", ".join(f"{group.group_state} with {len(group.members)} members" for group in described)
-            wanted = f"group {group_id} with {members} stable members did not come true within {timeout:g} s"
-            return f"{wanted}; it is {seen or 'still being read'}"
-
-        self._wait_for(stable, timeout, message)
+        like at the end, and NotCoordinator where another broker of a cluster coordinates it."""
+        awaited = AwaitedGroup(group_id, members, timeout, self.group_state)
+        self._wait_for(awaited.is_stable, timeout, awaited.message)
 
     # --- groups -----------------------------------------------------------------------------------------------------
 
+    def group_state(self, group_id: str) -> GroupState | None:
+        """Returns the state of a group and its number of members; None while no coordinator is ready. Raises the error
+        that a client would get, which in a cluster names the coordinator if that is another broker."""
+        broker = self._running()
+        found: list[DescribedGroup] = []
+        self._on_loop(lambda: broker.groups.describe_groups([group_id], api_version=5, reply=found.extend))
+        if not found:
+            return None  # its partition is being read
+        code = found[0].error_code
+        if code:
+            self._refuse_elsewhere(group_id, code)
+            error = error_for(code)
+            if not error.retriable:
+                raise error
+            return None
+        return GroupState(found[0].group_state, len(found[0].members))
+
+    def _refuse_elsewhere(self, group_id: str, code: int) -> None:
+        """Raises an error that names the coordinator of a group, if the code says that this broker is not the one, and
+        another one is."""
+        broker = self._running()
+        home = broker.image.partition(OFFSETS_TOPIC, broker.groups.partition_for(group_id))
+        if code == NotCoordinator.code and home is not None and home.leader not in (broker.node_id, NO_LEADER):
+            raise NotCoordinator(
+                f"broker {broker.node_id} does not coordinate group {group_id}, broker {home.leader} does: ask "
+                f"broker({home.leader}), or the cluster, which has committed, lag and wait_for_group as well"
+            )
+
     def committed(self, group_id: str) -> dict[tuple[str, int], int]:
         """Returns the group's committed offsets by (topic, partition); nothing for a group that does not exist. Raises
-        the error that a client would get."""
+        the error that a client would get, which in a cluster names the coordinator if that is another broker."""
         if OFFSETS_TOPIC not in self._running().image.topics:
             return {}  # created when the first group asks for its coordinator
         deadline = time.monotonic() + self.patience
@@ -587,6 +600,7 @@ class Broker:
         )
         assert answer is not None
         if answer.error_code:
+            self._refuse_elsewhere(group_id, answer.error_code)
             raise error_for(answer.error_code)
         return {
             (topic.name, partition.partition_index): partition.committed_offset
@@ -608,7 +622,7 @@ class Broker:
         lags: dict[tuple[str, int], int] = {}
         for (topic, partition), offset in self.committed(group_id).items():
             with contextlib.suppress(UnknownTopicOrPartition):
-                lags[topic, partition] = self.end_offsets(topic)[partition] - offset
+                lags[topic, partition] = self.end_offsets(topic, partition)[0] - offset
         return lags
 
 
@@ -625,7 +639,10 @@ def _lost(missing: Mapping[UUID, str], lost_dirs: str | Path | Iterable[str | Pa
     return missing.keys()
 
 
-def _partitions_of(broker: server.Broker, topic: str) -> list[Partition]:
+def _partitions_of(broker: server.Broker, topic: str, partition: int | None = None) -> list[Partition]:
+    """Returns all partitions of a topic, or one. Raises UnknownTopicOrPartition, NotLeaderOrFollower."""
+    if partition is not None:
+        return [broker.replica_manager.leader_of(topic, partition)]
     found = broker.image.topics.get(topic)
     if found is None:
         there = ", ".join(sorted(name for name, each in broker.image.topics.items() if not each.is_internal))

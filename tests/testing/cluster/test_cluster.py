@@ -20,6 +20,7 @@ from barnabas.errors import (
     BarnabasError,
     EligibleLeadersNotAvailable,
     InvalidReplicationFactor,
+    NotCoordinator,
     NotLeaderOrFollower,
     OperationTimedOut,
     UnknownTopicOrPartition,
@@ -554,6 +555,33 @@ def test_records_are_those_of_the_leaders(cluster: Cluster) -> None:
         cluster.records("u")
     with pytest.raises(UnknownTopicOrPartition):
         cluster.records("t", 3)
+
+
+# --- groups ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_group_is_asked_for_where_its_coordinator_is(cluster: Cluster) -> None:
+    assert cluster.committed("g") == {}, "nobody has asked for a coordinator"
+    with pytest.raises(TimeoutError, match=r"group g with 1 stable members .*; no coordinator is ready"):
+        cluster.wait_for_group("g", timeout=0)
+    cluster.create_topic("t", assignments={0: [1, 2, 3], 1: [2, 3, 1]})
+    with producing(cluster) as producer:
+        write(producer, b"a", b"b")
+    settings = {"group_id": "g", "auto_offset_reset": "earliest", "session_timeout_ms": 60_000}
+    with barnabas.Consumer({**QUICK, **settings}, "t", bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        assert [record.value for record in consumer.poll(timeout=60)]
+        cluster.wait_for_group("g")
+        consumer.commit({("t", 0): 1})
+        coordinator = cluster.admin.describe_groups("g")["g"].coordinator
+        assert cluster.committed("g") == cluster.broker(coordinator).committed("g") == {("t", 0): 1}
+        assert cluster.lag("g") == {("t", 0): 1}
+        other = cluster.broker(others(cluster, coordinator)[0])
+        elsewhere = rf"does not coordinate group g, broker {coordinator} does: ask broker\({coordinator}\)"
+        for call in (other.committed, other.lag, other.wait_for_group):
+            with pytest.raises(NotCoordinator, match=elsewhere):
+                call("g")
+        cluster.kill(coordinator)
+        assert cluster.lag("g") == {("t", 0): 1}, "as the next coordinator tells"
 
 
 # --- log directories ------------------------------------------------------------------------------------------------

@@ -170,7 +170,7 @@ class BrokerProcess(Broker):
     _is_committed = _there(Broker._is_committed)
     records = _there(Broker.records)
     end_offsets = _there(Broker.end_offsets)
-    wait_for_group = _there(Broker.wait_for_group)
+    group_state = _there(Broker.group_state)
     committed = _there(Broker.committed)
     lag = _there(Broker.lag)
 

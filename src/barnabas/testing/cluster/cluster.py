@@ -13,14 +13,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from barnabas.client.admin.topics import NewTopic
+from barnabas.coordinator.group.group_coordinator import OFFSETS_TOPIC
 from barnabas.errors import (
     EligibleLeadersNotAvailable,
     NotController,
+    NotCoordinator,
     NotLeaderOrFollower,
     UnknownTopicOrPartition,
     UsageError,
 )
 from barnabas.metadata.image import NO_LEADER, MetadataImage, PartitionImage
+from barnabas.metadata.partitioning import partition_for
 from barnabas.testing.broker import Broker, BrokerDied
 from barnabas.testing.checks import refuse_settings, require_count, require_number
 from barnabas.testing.clock import SkewedClock
@@ -30,6 +33,7 @@ from barnabas.testing.cluster.logs import LoggedBatch, read_log
 from barnabas.testing.cluster.ports import ReservedPort
 from barnabas.testing.contents import TopicRecord
 from barnabas.testing.disk import FaultyDisk
+from barnabas.testing.groups import AwaitedGroup, GroupState
 from barnabas.types import BrokerId
 
 if TYPE_CHECKING:
@@ -469,14 +473,49 @@ class Cluster:
         return [record for number in numbers for record in self._records(topic, number)]
 
     def _records(self, topic: str, partition: int) -> list[TopicRecord]:
-        deadline = time.monotonic() + self.patience
-        while True:
-            try:
-                return self._brokers[self.leader(topic, partition)].records(topic, partition)
-            except (NotLeaderOrFollower, BrokerDied):  # the leader has just moved, or ended
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(_POLL_S)
+        return self._retried(
+            lambda: self._brokers[self.leader(topic, partition)].records(topic, partition),
+            NotLeaderOrFollower,
+            BrokerDied,
+        )
+
+    def committed(self, group_id: str) -> dict[tuple[str, int], int]:
+        """Returns the group's committed offsets by (topic, partition), as its coordinator has them; nothing for a group
+        that does not exist. Waits for the next coordinator if that broker has ended."""
+        if OFFSETS_TOPIC not in self._newest_image().topics:
+            return {}  # created when the first group asks for its coordinator
+
+        def coordinator() -> int:
+            return self._coordinator(group_id)
+
+        def ask() -> dict[tuple[str, int], int]:
+            node_id = self._wait_for(coordinator, self.patience, lambda _: f"group {group_id} has no coordinator")
+            return self._brokers[node_id].committed(group_id)
+
+        return self._retried(ask, NotCoordinator, BrokerDied)
+
+    def lag(self, group_id: str) -> dict[tuple[str, int], int]:
+        """Returns the number of records between the committed offset and the end, as the leaders have it, for each
+        partition that has a committed offset."""
+
+        def end_offset(topic: str, partition: int) -> int:
+            return self._brokers[self.leader(topic, partition)].end_offsets(topic, partition)[0]
+
+        lags: dict[tuple[str, int], int] = {}
+        for (topic, partition), offset in self.committed(group_id).items():
+            with contextlib.suppress(UnknownTopicOrPartition):
+                end = self._retried(partial(end_offset, topic, partition), NotLeaderOrFollower, BrokerDied)
+                lags[topic, partition] = end - offset
+        return lags
+
+    def _coordinator(self, group_id: str) -> int:
+        """Returns the node id of the group's coordinator, 0 while none runs."""
+        image = self._newest_image()
+        topic = image.topics.get(OFFSETS_TOPIC)
+        if topic is None:
+            return 0
+        leader = int(topic.partitions[partition_for(group_id, len(topic.partitions))].leader)
+        return leader if leader != NO_LEADER and self._brokers[leader].is_running else 0
 
     def reset(self) -> None:
         """Ends all faults, starts what does not run, and deletes all topics and groups. Clients may stay connected."""
@@ -520,6 +559,19 @@ class Cluster:
             return f"broker {node_id} is paused"
         cut = [other for other in needed if self._network().is_cut_between(node_id, other)]
         return f"broker {node_id} is cut off from broker {cut[0]}" if cut else ""
+
+    def wait_for_group(self, group_id: str, members: int = 1, timeout: float = 30.0) -> None:
+        """Waits until the group is stable with that many members, wherever its coordinator is. Raises TimeoutError,
+        which says what the group was like at the end."""
+
+        def look(group_id: str) -> GroupState | None:
+            node_id = self._coordinator(group_id)
+            with contextlib.suppress(NotCoordinator, BrokerDied):  # the role has just moved, or the broker ended
+                return self._brokers[node_id].group_state(group_id) if node_id else None
+            return None
+
+        awaited = AwaitedGroup(group_id, members, timeout, look)
+        self._wait_for(awaited.is_stable, timeout, awaited.message)
 
     def wait_for(
         self, condition: Callable[[], Any], timeout: float = 30.0, what: str | Callable[[], str] = "the condition"
@@ -593,14 +645,22 @@ class Cluster:
 
     def _on_controller(self, action: Callable[[Broker], T]) -> T:
         """Has the controller's broker do something, once more if the role has moved."""
-        deadline = time.monotonic() + self.patience
-        while True:
+
+        def act() -> T:
             node_id = self.controller
             if self._brokers[node_id].is_paused:
                 raise UsageError(f"broker {node_id} is the controller, and paused: call resume({node_id})")
+            return action(self._brokers[node_id])
+
+        return self._retried(act, NotController)
+
+    def _retried(self, action: Callable[[], T], *moved: type[Exception]) -> T:
+        """Does what one broker has to do, once more after these errors: another one has the role, or will have it."""
+        deadline = time.monotonic() + self.patience
+        while True:
             try:
-                return action(self._brokers[node_id])
-            except NotController:
+                return action()
+            except moved:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(_POLL_S)
