@@ -43,7 +43,14 @@ from barnabas.protocol.messages.describe_groups import DescribedGroup
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from barnabas.registry.registry import RegistryUnreachable
 from barnabas.replication.partition import Partition
-from barnabas.testing.checks import refuse_settings, require_count
+from barnabas.testing.checks import (
+    new_topics,
+    refuse_settings,
+    require_count,
+    require_partition,
+    require_patience,
+    require_timeout,
+)
 from barnabas.testing.clock import SkewedClock
 from barnabas.testing.contents import Text, TopicRecord, append, partition_for_key, records_of
 from barnabas.testing.disk import FaultyDisk
@@ -114,15 +121,18 @@ class Broker:
         patience: float = 30.0,
         machine: str | None = None,
     ) -> None:
-        self._settings = dict(settings or {})
-        refuse_settings(self._settings, _LOG_DIRS)
+        refuse_settings(settings or {}, _LOG_DIRS)
         require_count(log_dirs, 100, "a broker has 1 to 100 log directories")
+        require_patience(patience)
+        self._settings = dict(settings or {})
         self._machine = machine
         self._own_dir = data_dir is None
         self.data_dir = Path(tempfile.mkdtemp(prefix="barnabas-")) if data_dir is None else Path(data_dir)
         numbers = range(1, log_dirs + 1)
         self.log_dirs = (self.data_dir,) if log_dirs == 1 else tuple(self.data_dir / f"log-{n}" for n in numbers)
         self.patience = patience
+        self.number: int | None = None
+        """The node id by which a cluster calls the broker."""
         self._host = host
         self._port = port
         self._address = ""
@@ -312,8 +322,23 @@ class Broker:
 
     def _running(self) -> server.Broker:
         if self._broker is None:
-            raise UsageError("the broker does not run: use it as a context manager or call start()")
+            raise self._not_running()
         return self._broker
+
+    def _not_running(self) -> UsageError:
+        """Returns the error for a broker that does not run, which says how to start it."""
+        if self.number is None:
+            return UsageError("the broker does not run: use it as a context manager or call start()")
+        return UsageError(f"broker {self.number} does not run: start({self.number}) starts it")
+
+    def _held(self) -> UsageError:
+        """Returns the error for a broker that is paused, which says how to let it go on."""
+        number = self.number
+        return UsageError(
+            "the broker is paused: call resume()"
+            if number is None
+            else f"broker {number} is paused: call resume({number})"
+        )
 
     def _on_loop(self, function: Callable[[], T]) -> T:
         """Runs a function on the broker's thread; returns or raises what the function did. Raises BrokerDied."""
@@ -332,9 +357,9 @@ class Broker:
         """Calls `begin` on the broker's thread, and waits for the future that it is given."""
         loop, thread = self._loop, self._thread
         if loop is None or thread is None:
-            raise UsageError("the broker does not run: use it as a context manager or call start()")
+            raise self._not_running()
         if self._paused is not None:
-            raise UsageError("the broker is paused: call resume()")
+            raise self._held()
         future: Future[T] = Future()
 
         def call() -> None:
@@ -393,8 +418,7 @@ class Broker:
 
     def create_topics(self, topics: NewTopic | str | Iterable[NewTopic | str]) -> None:
         """Creates topics, in their order. Raises the error of the first one that cannot be created."""
-        for topic in [topics] if isinstance(topics, str | NewTopic) else topics:
-            name, partitions, factor, configs, assignments = NewTopic(topic) if isinstance(topic, str) else topic
+        for name, partitions, factor, configs, assignments in new_topics(topics):
             request = TopicRequest(name, partitions, factor, sorted(assignments.items()), configs)
             result = self._on_controller(partial(Controller.create_topics, requests=[request]))[name]
             if isinstance(result, KafkaError):
@@ -467,7 +491,7 @@ class Broker:
             index = partition
             if index is None:
                 index = partition_for_key(key, len(_partitions_of(broker, topic)))
-            leader = broker.replica_manager.leader_of(topic, index)
+            [leader] = _partitions_of(broker, topic, index)
             now_ms = broker.clock.wall_ms()
             placed = append(
                 leader,
@@ -539,6 +563,7 @@ class Broker:
         self._wait_for(condition, timeout, lambda seen: f"{what} did not come true within {timeout:g} s: {seen!r}")
 
     def _wait_for(self, condition: Callable[[], T], timeout: float, message: Callable[[T], str]) -> T:
+        require_timeout(timeout)
         pause = threading.Event()
         deadline = time.monotonic() + timeout
         while not (seen := condition()):
@@ -642,6 +667,7 @@ def _lost(missing: Mapping[UUID, str], lost_dirs: str | Path | Iterable[str | Pa
 def _partitions_of(broker: server.Broker, topic: str, partition: int | None = None) -> list[Partition]:
     """Returns all partitions of a topic, or one. Raises UnknownTopicOrPartition, NotLeaderOrFollower."""
     if partition is not None:
+        require_partition(partition)
         return [broker.replica_manager.leader_of(topic, partition)]
     found = broker.image.topics.get(topic)
     if found is None:

@@ -19,7 +19,8 @@ class AwaitedGroup:
 
     def __init__(self, group_id: str, members: int, timeout: float, look: Callable[[str], GroupState | None]) -> None:
         self._wanted = GroupState("Stable", members)
-        self._what = f"group {group_id} with {members} stable members did not come true within {timeout:g} s"
+        self._group_id = group_id
+        self._timeout = timeout
         self._look = partial(look, group_id)
         self._seen: GroupState | None = None
 
@@ -31,4 +32,5 @@ class AwaitedGroup:
         """Returns the message of the TimeoutError."""
         seen = self._seen
         state = "no coordinator is ready" if seen is None else f"it is {seen.state} with {seen.members} members"
-        return f"{self._what}; {state}"
+        what = f"group {self._group_id} with {self._wanted.members} stable members"
+        return f"{what} did not come true within {self._timeout:g} s; {state}"

@@ -10,7 +10,9 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -173,6 +175,53 @@ def test_a_cluster_that_does_not_run_says_so(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"brokers": True}, "1 to 100 brokers, not True"),
+        ({"racks": "abc"}, "racks is a list with the rack of each broker, .* not 'abc'"),
+        ({"racks": 3}, "racks is a list .* not 3"),
+        ({"settings": [1]}, r"settings has values under Kafka's names, .* not \[1\]"),
+        ({"patience": "x"}, "patience is a number of seconds from 0 on, not 'x'"),
+        ({"patience": -1}, "patience is a number of seconds from 0 on, not -1"),
+    ],
+)
+def test_arguments_of_a_cluster_that_will_not_do_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Cluster(**arguments)
+
+
+def test_arguments_that_will_not_do_are_refused(cluster: Cluster) -> None:
+    create: Any = cluster.create_topic
+    two = {0: [1, 2], 1: [2, 1]}
+    for wrong, message in (
+        ({"configs": {"retention.ms": 5000}}, r"configs\['retention.ms'\]=5000 will not do: .* write '5000'"),
+        ({"partitions": "3"}, "partitions='3' will not do"),
+        ({"assignments": [[1]]}, r"assignments=\[\[1\]\] will not do"),
+        ({"assignments": {0: 1}}, r"assignments\[0\]=1 will not do"),
+        (
+            {"assignments": two, "partitions": 3},
+            "partitions=3 and .* do not match assignments=.*: leave the numbers out",
+        ),
+        ({"assignments": two, "replication_factor": 3}, "replication_factor=3 do not match assignments="),
+    ):
+        with pytest.raises(UsageError, match=message):
+            create("t", **wrong)
+    create("t", 2, assignments=two, replication_factor=2)
+    number: Any = "0"
+    leader = cluster.broker(cluster.leader("t"))
+    for call in (cluster.leader, cluster.in_sync_replicas, cluster.move_leader, cluster.logs, cluster.records):
+        with pytest.raises(UsageError, match="partitions have the numbers 0, 1 and so on, not '0'"):
+            call("t", number)
+    for by_broker in (lambda: leader.produce("t", "x", partition=number), lambda: leader.records("t", number)):
+        with pytest.raises(UsageError, match="partitions have the numbers 0, 1 and so on, not '0'"):
+            by_broker()
+    waits: list[Any] = [cluster.wait_in_sync, *(partial(each.wait_for_group, "g") for each in (leader, cluster))]
+    for wait in waits:
+        with pytest.raises(UsageError, match="timeout is a number of seconds, not 'x'"):
+            wait(timeout="x")
+
+
+@pytest.mark.parametrize(
     ("name", "reason"),
     [
         ("node.id", "have the ids 1, 2"),
@@ -197,10 +246,20 @@ def test_the_errors_for_a_broker_in_the_wrong_state_name_the_way_out(cluster: Cl
     cluster.pause(1)
     with pytest.raises(UsageError, match=r"broker 1 runs already: call resume\(1\)"):
         cluster.start(1)
+    with pytest.raises(UsageError, match=r"broker 1 is paused: call resume\(1\)"):
+        cluster.broker(1).end_offsets("t")
+    for node_id in (2, 3):
+        cluster.pause(node_id)
+    with pytest.raises(UsageError, match=r"all brokers that run are paused, 1, 2, 3: call resume\(1\)"):
+        cluster.in_sync_replicas("t")
+    for node_id in (2, 3):
+        cluster.kill(node_id)
     cluster.kill(1)
-    for call in (cluster.kill, cluster.pause):
+    for call in (cluster.kill, cluster.pause, lambda node_id: cluster.broker(node_id).topics()):
         with pytest.raises(UsageError, match=r"broker 1 does not run: start\(1\) starts it"):
             call(1)
+    with pytest.raises(UsageError, match=r"no broker of the cluster runs: start\(1\) starts one"):
+        cluster.in_sync_replicas("t")
 
 
 def test_topics_get_the_replicas_of_serve_with_three_brokers(cluster: Cluster) -> None:
@@ -430,6 +489,13 @@ def test_links_that_do_not_exist_are_refused(cluster: Cluster) -> None:
         cluster.slow(1, 2, "5")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"partition\(\{1\}, \{2, 3\}\), not 1"):
         cluster.partition(1, 2)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"partition\(\{1\}, \{2, 3\}\), not set\(\)"):
+        cluster.partition({1}, set())
+    for groups in ((), ({1},)):
+        with pytest.raises(UsageError, match=rf"\(\{{1\}}, \{{2, 3\}}\); with {len(groups)} of them there is no link"):
+            cluster.partition(*groups)
+    with pytest.raises(UsageError, match=r"there is no broker \{1\}"):
+        cluster.cut({1}, {2})  # type: ignore[arg-type]
 
 
 def test_disks_and_clocks_take_numbers(cluster: Cluster) -> None:

@@ -39,7 +39,7 @@ from barnabas.client.arguments import (
 if TYPE_CHECKING:
     from barnabas.client.admin.admin_client import KafkaAdminClient
 
-__all__ = ["bind"]
+__all__ = ["READERS", "bind"]
 
 T = TypeVar("T")
 Flow = Coroutine[Any, Any, T]

@@ -178,7 +178,7 @@ class BrokerProcess(Broker):
     def pid(self) -> int:
         """The id of the process. Raises UsageError if the broker does not run."""
         if self._connection is None:
-            raise UsageError("the broker does not run: call start()")
+            raise self._not_running()
         return self._pid
 
     @property
@@ -200,7 +200,7 @@ class BrokerProcess(Broker):
             connection, pid = self._connection, self.pid
             assert connection is not None
             if self._stopped:
-                raise UsageError("the broker is paused: call resume()")
+                raise self._held()
             self._orders = wanted = self._orders + 1
             deadline, number = time.monotonic() + self.patience, 0
             try:
@@ -279,7 +279,7 @@ class BrokerProcess(Broker):
     def pause(self) -> None:
         """Holds the process still by SIGSTOP."""
         if not self.is_running:
-            raise UsageError("the broker does not run: call start()")
+            raise self._not_running()
         _signal(self._pid, signal.SIGSTOP)
         self._stopped = True
         while not _stands_still(self._pid):

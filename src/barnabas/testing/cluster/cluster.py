@@ -5,7 +5,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from pathlib import Path
@@ -25,7 +25,15 @@ from barnabas.errors import (
 from barnabas.metadata.image import NO_LEADER, MetadataImage, PartitionImage
 from barnabas.metadata.partitioning import partition_for
 from barnabas.testing.broker import Broker, BrokerDied
-from barnabas.testing.checks import refuse_settings, require_count, require_number
+from barnabas.testing.checks import (
+    new_topics,
+    refuse_settings,
+    require_count,
+    require_number,
+    require_partition,
+    require_patience,
+    require_timeout,
+)
 from barnabas.testing.clock import SkewedClock
 from barnabas.testing.cluster.broker_process import BrokerProcess, Launcher
 from barnabas.testing.cluster.links import Links
@@ -101,6 +109,9 @@ class Cluster:
         require_count(brokers, 100, "a cluster has 1 to 100 brokers")
         require_count(log_dirs, 100, "a broker has 1 to 100 log directories")
         refuse_settings(settings or {}, _OWN_SETTINGS)
+        require_patience(patience)
+        if racks is not None and (isinstance(racks, str) or not isinstance(racks, Sequence)):
+            raise UsageError(f"racks is a list with the rack of each broker, as in ['a', 'b', 'b'], not {racks!r}")
         if racks is not None and len(racks) != brokers:
             raise UsageError(f"racks names {len(racks)} racks; give one for each of the {brokers} brokers")
         if several_machines and "zookeeper.connect" not in (settings or {}):
@@ -168,13 +179,15 @@ class Cluster:
         if self._racks is not None:
             settings["broker.rack"] = self._racks[node_id - 1]
         make = Broker if self._launcher is None else partial(BrokerProcess, self._launcher)
-        return make(
+        broker = make(
             data_dir=self.data_dir / f"broker-{node_id}",
             log_dirs=self._log_dirs,
             settings=settings,
             patience=self.patience,
             machine=f"machine-{node_id}" if self._several_machines else None,
         )
+        broker.number = node_id
+        return broker
 
     def close(self) -> None:
         """Ends all brokers at once, and removes their data. All steps run, even if one before them fails."""
@@ -235,8 +248,7 @@ class Cluster:
 
     def kill(self, node_id: int) -> None:
         """Ends a broker as SIGKILL does."""
-        with self._named(node_id):
-            self.broker(node_id).kill()
+        self.broker(node_id).kill()
 
     def stop(self, node_id: int) -> None:
         """Shuts a broker down in order: others lead its partitions before it ends."""
@@ -259,31 +271,23 @@ class Cluster:
         """Holds a broker still, as SIGSTOP does. Others lead its partitions after broker.session.timeout.ms, unless it
         is the controller: then nobody elects leaders, and `acks=all` waits wherever it is in sync, until it goes on or
         ends."""
-        with self._named(node_id):
-            self.broker(node_id).pause()
+        self.broker(node_id).pause()
 
     def resume(self, node_id: int) -> None:
         """Lets a broker that is paused go on."""
         self.broker(node_id).resume()
-
-    @contextlib.contextmanager
-    def _named(self, node_id: int) -> Iterator[None]:
-        """Lets the error for a broker that does not run say how this cluster starts it."""
-        try:
-            yield
-        except UsageError:
-            if self.broker(node_id).is_running:
-                raise
-            raise UsageError(f"broker {node_id} does not run: start({node_id}) starts it") from None
 
     # --- the network between brokers --------------------------------------------------------------------------------
 
     def partition(self, *groups: Collection[int]) -> None:
         """Cuts all links between brokers of different groups: `partition({1}, {2, 3})`. Clients reach all brokers, and
         brokers the registry. Links that were cut before stay cut."""
+        rule = "partition takes groups of node ids, as in partition({1}, {2, 3})"
+        if len(groups) < 2:
+            raise UsageError(f"{rule}; with {len(groups)} of them there is no link to cut")
         for group in groups:
-            if not isinstance(group, Collection) or isinstance(group, str):
-                raise UsageError(f"partition takes groups of node ids, as in partition({{1}}, {{2, 3}}), not {group!r}")
+            if not isinstance(group, Collection) or isinstance(group, str) or not group:
+                raise UsageError(f"{rule}, not {group!r}")
             for node_id in group:
                 self.broker(node_id)
                 if sum(node_id in other for other in groups) > 1:
@@ -389,10 +393,15 @@ class Cluster:
         that is cut. `assignments`: the brokers with replicas of each partition, the preferred leader first, instead of
         the other numbers. Raises TopicAlreadyExists, InvalidTopic, InvalidConfig, InvalidPartitions,
         InvalidReplicationFactor."""
-        if assignments:
-            topic = NewTopic(name, configs=configs or {}, assignments=assignments)
-        else:
-            topic = NewTopic(name, partitions, replication_factor, configs or {})
+        [topic] = new_topics(NewTopic(name, partitions, replication_factor, configs or {}, assignments or {}))
+        if topic.assignments:
+            factors = {len(node_ids) for node_ids in topic.assignments.values()}
+            if partitions not in (1, len(topic.assignments)) or replication_factor not in (-1, *factors):
+                raise UsageError(
+                    f"partitions={partitions} and replication_factor={replication_factor} do not match assignments="
+                    f"{assignments!r}: leave the numbers out"
+                )
+            topic = topic._replace(partitions=-1, replication_factor=-1)
         self._on_controller(lambda broker: broker.create_topics(topic))
         version = self._newest_image().version
         self._wait_for(  # the controller waits for a broker that is slow to answer for a second only
@@ -467,9 +476,9 @@ class Cluster:
         or those of each partition after the other. Raises UnknownTopicOrPartition."""
         if partition is None:
             self._partition(topic, 0)
-            numbers = range(len(self._newest_image().topics[topic].partitions))
+            numbers = list(range(len(self._newest_image().topics[topic].partitions)))
         else:
-            numbers = range(partition, partition + 1)
+            numbers = [partition]
         return [record for number in numbers for record in self._records(topic, number)]
 
     def _records(self, topic: str, partition: int) -> list[TopicRecord]:
@@ -584,6 +593,7 @@ class Cluster:
         self._wait_for(condition, timeout, message)
 
     def _wait_for(self, condition: Callable[[], T], timeout: float, message: Callable[[T], str]) -> T:
+        require_timeout(timeout)
         pause = threading.Event()
         deadline = time.monotonic() + timeout
         while not (seen := condition()):
@@ -633,10 +643,14 @@ class Cluster:
         self._require_start()
         images = self._images()
         if not images:
-            raise UsageError("no broker of the cluster runs")
+            paused = [node_id for node_id, broker in self._brokers.items() if broker.is_running and broker.is_paused]
+            if paused:
+                raise UsageError(f"all brokers that run are paused, {_numbers(paused)}: call resume({paused[0]})")
+            raise UsageError("no broker of the cluster runs: start(1) starts one")
         return max(images, key=lambda image: image.version)
 
     def _partition(self, topic: str, partition: int) -> PartitionImage:
+        require_partition(partition)
         image = self._newest_image()
         found = image.partition(topic, partition)
         if found is None:
