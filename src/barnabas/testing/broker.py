@@ -54,6 +54,7 @@ from barnabas.testing.checks import (
 from barnabas.testing.clock import SkewedClock
 from barnabas.testing.contents import Text, TopicRecord, append, partition_for_key, records_of
 from barnabas.testing.disk import FaultyDisk
+from barnabas.testing.exits import at_exit
 from barnabas.testing.faults import Faults
 from barnabas.testing.groups import AwaitedGroup, GroupState
 from barnabas.testing.renamed import renamed
@@ -128,6 +129,8 @@ class Broker:
         self._machine = machine
         self._own_dir = data_dir is None
         self.data_dir = Path(tempfile.mkdtemp(prefix="barnabas-")) if data_dir is None else Path(data_dir)
+        self._keep_open = at_exit(self.close) if self._own_dir else None
+        """Takes back that the broker is closed at the end of the process."""
         numbers = range(1, log_dirs + 1)
         self.log_dirs = (self.data_dir,) if log_dirs == 1 else tuple(self.data_dir / f"log-{n}" for n in numbers)
         self.patience = patience
@@ -295,6 +298,8 @@ class Broker:
         self._stop()
         if self._own_dir:
             shutil.rmtree(self.data_dir, ignore_errors=True)
+        if self._keep_open is not None:
+            self._keep_open()
 
     def __enter__(self) -> "Broker":
         return self.start()

@@ -103,6 +103,29 @@ print([thread.name for thread in threading.enumerate()])
     assert not list(tmp_path.iterdir())
 
 
+def test_nothing_stays_behind_of_what_is_not_closed(tmp_path: Path) -> None:
+    script = """
+import os
+import sys
+import warnings
+from barnabas.testing import Broker, Cluster
+
+warnings.simplefilter("ignore")  # of the fork beside threads
+idle, broker, cluster = Broker(), Broker().start(), Cluster(2).start()
+cluster.create_topic("t")
+cluster.pause(2)
+child = os.fork()
+if not child:
+    sys.exit()
+os.waitpid(child, 0)
+print(all(each.data_dir.exists() for each in (idle, broker, cluster)))
+"""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("True", "")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("processes", [False, True])
 def test_it_works_inside_a_running_event_loop(processes: bool) -> None:
     async def run() -> None:

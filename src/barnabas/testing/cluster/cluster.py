@@ -41,6 +41,7 @@ from barnabas.testing.cluster.logs import LoggedBatch, read_log
 from barnabas.testing.cluster.ports import ReservedPort
 from barnabas.testing.contents import TopicRecord
 from barnabas.testing.disk import FaultyDisk
+from barnabas.testing.exits import at_exit
 from barnabas.testing.groups import AwaitedGroup, GroupState
 from barnabas.types import BrokerId
 
@@ -128,6 +129,8 @@ class Cluster:
         self._ports: list[ReservedPort] = []
         self._links: Links | None = None
         self._data_dir: Path | None = None
+        self._keep_open: Callable[[], None] | None = None
+        """While the cluster runs: takes back that it is closed at the end of the process."""
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -146,6 +149,7 @@ class Cluster:
             raise UsageError("the cluster runs already; start(i) starts a broker of it")
         try:
             self._data_dir = Path(tempfile.mkdtemp(prefix="barnabas-"))
+            self._keep_open = at_exit(self.close)
             client_ports, peer_ports = ({node_id: self._reserved() for node_id in self.node_ids} for _ in range(2))
             self._links = Links(peer_ports)
             self._launcher = Launcher(self._data_dir) if self._processes else None
@@ -192,6 +196,9 @@ class Cluster:
     def close(self) -> None:
         """Ends all brokers at once, and removes their data. All steps run, even if one before them fails."""
         with contextlib.ExitStack() as steps:  # the last callback runs first
+            if self._keep_open is not None:
+                self._keep_open()
+                self._keep_open = None
             if self._data_dir is not None:
                 steps.callback(shutil.rmtree, self._data_dir, ignore_errors=True)
             for port in self._ports:
@@ -540,9 +547,9 @@ class Cluster:
     # --- waiting ----------------------------------------------------------------------------------------------------
 
     def wait_in_sync(self, timeout: float = 30.0) -> None:
-        """Waits until all replicas of all partitions are in sync. Those that cannot be for long do not count, although
-        the controller has not noticed yet: their broker does not run, is paused, or is cut off from the leader or the
-        controller. Raises TimeoutError, which names the replicas and the brokers."""
+        """Waits until all replicas of all partitions are in sync. Those that cannot stay in sync do not count as such,
+        although the controller has not noticed yet: their broker does not run, is paused, or is cut off from the leader
+        or the controller. Raises TimeoutError, which names the replicas and the brokers."""
 
         def lagging() -> list[str]:
             image = self._newest_image()
