@@ -1,13 +1,14 @@
 """Disks that are full, slow, broken, or stop in the middle of a write, as producers meet them."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 import barnabas
 from barnabas.errors import KafkaStorageError, UsageError
 from barnabas.testing import Broker
+from barnabas.testing.disk import DiskFault, FaultyDisk
 
 FAST = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20}
 
@@ -36,11 +37,35 @@ def test_a_full_disk_lets_producers_wait_for_room(broker: Broker) -> None:
     assert values(broker) == [b"before", b"waits"]
 
 
-def test_a_broken_disk_stops_a_log_until_a_restart(broker: Broker) -> None:
+@pytest.mark.parametrize("fault", [FaultyDisk.fail, FaultyDisk.torn_write])
+def test_a_disk_that_is_mended_takes_writes_again(broker: Broker, fault: Callable[[FaultyDisk], DiskFault]) -> None:
+    with fault(broker.disk):
+        for _ in range(2):
+            with pytest.raises(KafkaStorageError):
+                broker.produce("t", b"refused")
+        assert values(broker) == [b"before"], "what is there can be read"
+    broker.produce("t", b"after")
+    broker.restart()
+    assert values(broker) == [b"before", b"after"]
+
+
+def test_a_failed_sync_stops_a_log_until_a_restart(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker.create_topic("synced", configs={"flush.messages": "1"})
+    broker.disk.fail()
+    monkeypatch.delattr(broker.disk, "pwritev")
+    for _ in range(2):
+        with pytest.raises(KafkaStorageError, match="restart the broker"):
+            broker.produce("synced", b"refused")
+        broker.disk.heal()
+    broker.restart()
+    broker.produce("synced", b"after")
+    assert b"after" in [record.value for record in broker.records("synced")]
+
+
+def test_a_restart_on_a_mended_disk_takes_writes_again(broker: Broker) -> None:
     broker.disk.fail()
     with pytest.raises(KafkaStorageError):
         broker.produce("t", b"refused")
-    assert values(broker) == [b"before"], "what is there can be read"
     broker.stop()
     broker.disk.heal()
     broker.start()

@@ -39,7 +39,8 @@ class FaultyDisk(Disk):
     of every disk."""
 
     def heal(self) -> None:
-        """Ends the fault. A log that a fault has stopped takes writes again after a restart of the broker."""
+        """Ends the fault. Logs take writes again; those that a failed sync or truncation has stopped do so after a
+        restart of the broker."""
         self.__dict__.clear()
 
     def full(self) -> DiskFault:
@@ -48,8 +49,8 @@ class FaultyDisk(Disk):
         return self._instead(pwritev=refuse, pwrite=refuse)
 
     def fail(self) -> DiskFault:
-        """Every write, cut and sync fails with an I/O error. A log that was not cut or synced takes no writes until a
-        restart."""
+        """Every write, cut and sync fails with an I/O error. A log takes writes again as soon as the fault ends, but if
+        a sync or a truncation to the leader's log failed only after a restart."""
         return self._instead(**dict.fromkeys(_CALLS, _raising(errno.EIO)))
 
     def slow(self, seconds: float = 0.1) -> DiskFault:
@@ -60,7 +61,7 @@ class FaultyDisk(Disk):
     def torn_write(self) -> DiskFault:
         """Half of the next batch reaches the disk, and nothing after it, as in a power loss: until the fault ends every
         write, cut and sync fails. A restart of the broker finds the half batch, which was never acknowledged, and
-        removes it."""
+        removes it; so does the next write after the fault."""
 
         def tear(fd: int, buffers: Sequence[bytes | memoryview], position: int) -> int:
             data = b"".join(buffers)
