@@ -262,6 +262,42 @@ def test_a_broker_of_a_cluster_founds_none_of_its_own(tmp_path: Path) -> None:
         assert broker.topics() == [], "one broker alone finds all in its logs"
 
 
+def test_a_broker_of_a_cluster_is_known_by_those_that_joined_it(tmp_path: Path) -> None:
+    with Broker(data_dir=tmp_path), Broker(data_dir=tmp_path / "brokers" / "broker-2"):
+        pass
+    (tmp_path / "registry.db").unlink()
+    with pytest.raises(UsageError, match=f"log.dirs: {tmp_path} belongs to a broker of a cluster, whose registry is m"):
+        Broker(data_dir=tmp_path).start()
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["with the registry", "without the registry"])
+def test_a_broker_founds_none_beside_the_brokers_of_a_whole_cluster(tmp_path: Path, lost: bool) -> None:
+    registry, directories = tmp_path / "registry.db", [tmp_path / f"broker-{number}" for number in (2, 10)]
+    settings = {"registry.file": str(registry)}
+    for node_id, directory in enumerate(directories, start=1):
+        with Broker(data_dir=directory, settings={**settings, "node.id": node_id}):
+            pass
+    if lost:
+        registry.unlink()
+    start = f"start all of it by `barnabas serve --brokers 10 --data-dir {tmp_path}`"
+    recover = f"barnabas cluster recover --registry {registry} --data-dir {directories[0]} --data-dir {directories[1]}"
+    code, line = serve(tmp_path)
+    assert (code, line.startswith(f"log.dirs: {directories[0]} belongs to a broker of a cluster of")) == (2, True), line
+    assert line.endswith(start)
+    assert (f"`{recover}`" in line, registry.exists()) == (lost, not lost)
+    assert not (tmp_path / "meta.properties").exists()
+
+
+def test_a_broker_alone_may_have_others_below_its_directory(tmp_path: Path) -> None:
+    with Broker(data_dir=tmp_path) as broker:
+        broker.create_topic("broker", partitions=2)
+        settings = {"registry.file": str(tmp_path / "registry.db"), "node.id": 2}
+        with Broker(data_dir=tmp_path / "broker-2", settings=settings):
+            pass
+    with Broker(data_dir=tmp_path) as broker:
+        assert broker.topics() == ["broker"]
+
+
 def test_the_directory_of_a_shared_registry_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"registry.file: the directory of .*missing/registry.db does not exist"):
         Broker(data_dir=tmp_path / "1", settings={"registry.file": str(tmp_path / "missing" / "registry.db")}).start()

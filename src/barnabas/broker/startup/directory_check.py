@@ -6,22 +6,34 @@ with all of them, wherever they are mounted, or when the operator declares one l
 """
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
 from barnabas.errors import UsageError
-from barnabas.log.directories.checkpoints import METADATA_COPY, format_topic_id
+from barnabas.log.directories.checkpoints import META_PROPERTIES, METADATA_COPY, format_topic_id
 from barnabas.log.directories.data_directory import DataDirectory
 from barnabas.metadata.image import MetadataImage
 from barnabas.registry.embedded_tables import is_founded
 from barnabas.types import BrokerId, TopicPartition
 
-__all__ = ["REGISTRY_FILE", "MissingDirectories", "copied_by_others", "registry_path", "require_directories"]
+__all__ = [
+    "OTHERS",
+    "REGISTRY_FILE",
+    "MissingDirectories",
+    "as_options",
+    "broker_directories",
+    "copied_by_others",
+    "how_to_restore",
+    "registry_path",
+    "require_directories",
+]
 
 REGISTRY_FILE: Final = "registry.db"
+OTHERS: Final = "brokers"
+"""The directory for the brokers that have joined one that had run alone."""
 _log = logging.getLogger("barnabas.broker")
 
 
@@ -38,8 +50,8 @@ def registry_path(directories: Sequence[DataDirectory], shared: str | None = Non
     a new one is to be made in the first of them.
 
     Raises UsageError where there are two, or where none is there although only some of the directories are new: the
-    registry may be in one that is not mounted. The same if a shared one is missing, but a directory has been used, or
-    if a broker of a cluster has used it.
+    registry may be in one that is not mounted. The same if a shared one is missing, but a directory has been used, if
+    a broker of a cluster has used it, or if it is that of a whole cluster.
     """
     if shared is not None:
         return _shared_registry(Path(shared), directories)
@@ -48,10 +60,13 @@ def registry_path(directories: Sequence[DataDirectory], shared: str | None = Non
         raise UsageError(
             f"log.dirs: {found[0]} and {found[1]} are both registries; move away the one that is not of this cluster"
         )
+    if not any(directory.used for directory in directories):
+        _refuse_whole_cluster([directory.path for directory in directories], has_registry=bool(found))
     if found:
         return found[0]
     for directory in directories:
-        if (Path(directory.path) / METADATA_COPY).exists():
+        path = Path(directory.path)
+        if (path / METADATA_COPY).exists() or broker_directories(str(path / OTHERS)):
             raise UsageError(
                 f"log.dirs: {directory.path} belongs to a broker of a cluster, whose registry is missing: name it with "
                 "--registry, or restore it by `barnabas cluster recover`"
@@ -66,6 +81,44 @@ def registry_path(directories: Sequence[DataDirectory], shared: str | None = Non
             "for one start"
         )
     return None
+
+
+def broker_directories(parent: str) -> dict[int, str]:
+    """Returns the directories below this one that `serve --brokers` gave to brokers which have used them, by the ids of
+    these."""
+    found = {
+        int(path.name.removeprefix("broker-")): str(path)
+        for path in Path(parent).glob("broker-[1-9]*")
+        if path.name.removeprefix("broker-").isdecimal() and (path / META_PROPERTIES).exists()
+    }
+    return dict(sorted(found.items()))
+
+
+def _refuse_whole_cluster(paths: Sequence[str], *, has_registry: bool) -> None:
+    """Raises UsageError if brokers of `serve --brokers` have used directories below these: one that begins here would
+    know nothing of them."""
+    found = [each for path in paths for each in broker_directories(path).items()]
+    if not found:
+        return
+    directories = [directory for _, directory in found]
+    way_out = f"start all of it by `barnabas serve --brokers {max(found)[0]} {as_options(paths)}`"
+    if not has_registry:
+        registry = Path(paths[0]) / REGISTRY_FILE
+        way_out = f"its registry is missing: {how_to_restore(registry, directories)}, and {way_out}"
+    raise UsageError(f"log.dirs: {directories[0]} belongs to a broker of a cluster of several; {way_out}")
+
+
+def how_to_restore(registry: Path, directories: Sequence[str]) -> str:
+    """Returns the ways out for brokers that have used these directories, and whose registry is missing."""
+    return (
+        "name the one that they had with --registry, or, if it is lost, restore it by `barnabas cluster recover "
+        f"--registry {registry} {as_options(directories)}`"
+    )
+
+
+def as_options(directories: Iterable[str]) -> str:
+    """Returns the directories as options of a command."""
+    return " ".join(f"--data-dir {directory}" for directory in directories)
 
 
 def _shared_registry(path: Path, directories: Sequence[DataDirectory]) -> Path:

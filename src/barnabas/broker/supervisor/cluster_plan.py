@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from barnabas.broker.startup.directory_check import REGISTRY_FILE
+from barnabas.broker.startup.directory_check import OTHERS, REGISTRY_FILE, as_options, how_to_restore
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import UsageError
 from barnabas.log.directories.checkpoints import META_PROPERTIES, METADATA_COPY, node_id_of, read_properties
@@ -21,8 +21,6 @@ from barnabas.registry.embedded_tables import is_founded
 __all__ = ["check_directories", "cluster_defaults", "plan_brokers", "registry_file"]
 
 _PORT_MAX: Final = 65535
-_OTHERS: Final = "brokers"
-"""The directory for the brokers that have joined one that had run alone."""
 
 
 def cluster_defaults(brokers: int) -> dict[str, str]:
@@ -89,7 +87,7 @@ def _directories_of(config: BrokerConfig, node_id: int) -> Sequence[str]:
     has_run_alone = any(map(_is_used, config.data_dirs))
     if has_run_alone and node_id == 1:
         return config.data_dirs
-    parents = [os.path.join(each, _OTHERS) for each in config.data_dirs] if has_run_alone else config.data_dirs
+    parents = [os.path.join(each, OTHERS) for each in config.data_dirs] if has_run_alone else config.data_dirs
     return [os.path.join(parent, f"broker-{node_id}") for parent in parents]
 
 
@@ -122,11 +120,10 @@ def check_directories(config: BrokerConfig, brokers: Sequence[BrokerConfig]) -> 
     if set(used) <= set(config.data_dirs) and not is_member:
         raise UsageError(
             f"{path}: a broker has used {used[0]}, but there is no registry of its topics: start it alone first by "
-            f"`barnabas serve {_as_options(used)}`, which makes one from the logs"
+            f"`barnabas serve {as_options(used)}`, which makes one from the logs"
         )
     raise UsageError(
-        f"{path}: brokers have used {used[0]}, but their registry is missing: restore it by `barnabas cluster "
-        f"recover --registry {path} {_as_options(used)}`"
+        f"{path}: brokers have used {used[0]}, but their registry is missing: {how_to_restore(path, used)}"
     )
 
 
@@ -156,7 +153,3 @@ def _claimed(brokers: Sequence[BrokerConfig]) -> Iterator[str]:
         directory.unlock()
         if directory.used:
             yield path
-
-
-def _as_options(directories: Sequence[str]) -> str:
-    return " ".join(f"--data-dir {directory}" for directory in directories)
