@@ -42,6 +42,8 @@ EXTENSIONS = [
     # The other brokers that do not answer this one within the time that the request gives them, as JSON.
     ("describe_cluster", "DescribeClusterRequest", "unreached_peers_wait_ms", "int32", range(3), 10_001),
     ("describe_cluster", "DescribeClusterResponse", "unreached_peers", "string", range(3), 10_001),
+    # Why brokers that start would not find the registry. It comes with the changes of leaders.
+    ("describe_cluster", "DescribeClusterResponse", "registry_loss", "string", range(3), 10_002),
     # The epoch of a broker's registration, which tells a process from the one before. Only our own clients get it.
     ("describe_cluster", "DescribeClusterBroker", "broker_epoch", "int64", range(3), 10_000),
 ]

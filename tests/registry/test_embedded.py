@@ -278,6 +278,17 @@ def modes(directory: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mode & 0o777 for path in directory.iterdir()}
 
 
+def test_a_file_without_its_name_is_lost_for_those_that_start(harness: EmbeddedHarness, tmp_path: Path) -> None:
+    registry = harness.open()
+    assert registry.loss() == ""
+    moved = harness.path.rename(tmp_path / "moved.db")
+    assert registry.loss() == f"{harness.path} was removed or replaced"
+    harness.path.touch()
+    assert registry.loss() == f"{harness.path} was removed or replaced"
+    moved.rename(harness.path)
+    assert registry.loss() == ""
+
+
 def test_only_the_owner_reads_the_registry(harness: EmbeddedHarness, tmp_path: Path) -> None:
     former = os.umask(0o022)
     try:

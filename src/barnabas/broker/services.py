@@ -59,6 +59,10 @@ class Membership(Protocol):
     def is_controller(self) -> bool:
         """Whether this broker is the controller, by its own image."""
 
+    @property
+    def registry_loss(self) -> str:
+        """The reason for which brokers that start would not find the registry; '' if they would."""
+
     def joined(self) -> "asyncio.Future[None]":
         """Returns a future that is done when the controller has taken this broker in: it may lead then."""
 

@@ -183,6 +183,9 @@ class EmbeddedRegistry(Registry):
             self._data_version = data_version
             self._hint()
 
+    def loss(self) -> str:
+        return "" if self._db.is_at_path() else f"{self._path} was removed or replaced"
+
     def _hint(self) -> None:
         for callback in self._watchers:
             callback()

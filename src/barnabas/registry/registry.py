@@ -11,7 +11,7 @@ of its own (docs/decisions/0002-registry-interface.md). Calls on one object must
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from barnabas.config.endpoints import Endpoint
@@ -23,6 +23,7 @@ from barnabas.registry.outside_requests import OutsideRequest
 from barnabas.types import BrokerId
 
 __all__ = [
+    "AFTER_LOSS",
     "AddPartitions",
     "BrokerRegistration",
     "Change",
@@ -41,6 +42,12 @@ __all__ = [
     "node_id_in_use",
     "start_with_registry",
 ]
+
+AFTER_LOSS: Final = (
+    "move it back, or stop all brokers, make it anew by `barnabas cluster recover` and start them; none that ends can "
+    "start until then"
+)
+"""The ways out of `Registry.loss`."""
 
 
 class RegistryUnavailable(BarnabasError):
@@ -253,6 +260,11 @@ class Registry(ABC):
     @abstractmethod
     def check(self) -> None:
         """Calls the watchers back if the state has changed."""
+
+    def loss(self) -> str:
+        """Returns why brokers that start would not find this registry, which those that run still use; '' if they
+        would. Safe in any thread."""
+        return ""
 
     @abstractmethod
     def dead_brokers(self) -> list[tuple[BrokerId, int]]:

@@ -1,5 +1,6 @@
 """An SQLite file: transactions that commit or roll back, and one exception for all failures."""
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,6 +32,7 @@ class SqliteFile:
         self._db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
         self._switch_to_wal()
         self._db.execute(f"PRAGMA wal_autocheckpoint={_WAL_PAGES}")
+        self._opened = os.stat(path)
 
     def _switch_to_wal(self) -> None:
         """Two connections that switch a new file at the same moment could wait for each other forever, therefore
@@ -93,6 +95,16 @@ class SqliteFile:
             return int(self.row("PRAGMA data_version")[0])
         except sqlite3.Error as error:
             raise self._unavailable(error) from error
+
+    def is_at_path(self) -> bool:
+        """Returns whether the file still has its name: it may have been removed, moved or replaced. Safe in any
+        thread."""
+        try:
+            return os.path.samestat(os.stat(self._path), self._opened)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True  # nobody knows
 
     def close(self) -> None:
         self._db.close()

@@ -18,7 +18,7 @@ from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.image import BrokerImage
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
+from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -26,6 +26,7 @@ from barnabas.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.registry.embedded import EmbeddedRegistry
 from barnabas.registry.registry import RegistryUnavailable
 from barnabas.testing import Broker
 from barnabas.types import BrokerId
@@ -128,6 +129,38 @@ def test_a_broker_whose_registration_was_removed_ends(cluster: Cluster) -> None:
     cluster.on(2, lambda: server.metadata_changed(delta.apply(image.version + 1)))
     assert server.replaced.done()
     assert server.image is image
+
+
+def test_a_registry_that_is_removed_while_brokers_run_is_told_once(
+    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(member_module, "DIRECTORY_CHECK_MS", 5)
+    cluster = make(1)
+    path, moved = tmp_path / "registry.db", tmp_path / "moved.db"
+    line = f"the registry {path} was removed or replaced: move it back, or stop all brokers"
+    checked, loss = threading.Event(), EmbeddedRegistry.loss
+
+    def loss_noted(registry: EmbeddedRegistry) -> str:
+        checked.set()
+        return loss(registry)
+
+    monkeypatch.setattr(EmbeddedRegistry, "loss", loss_noted)
+
+    def told() -> str | None:
+        with Wire(cluster.brokers[1]) as wire:
+            response: DescribeClusterResponse = wire.ask(DescribeClusterRequest(leader_changes_max=1), 2)
+        return response.registry_loss
+
+    for losses in (1, 2):
+        assert not told()
+        path.rename(moved)
+        wait_for(lambda: told() == f"{path} was removed or replaced", "word of the loss")
+        for _ in range(2):  # of which one has begun since
+            checked.clear()
+            assert checked.wait(SOON_S)
+        assert caplog.text.count(line) == losses
+        moved.rename(path)
+        wait_for(lambda: not told(), "word that it is back")
 
 
 # --- requests to any broker ------------------------------------------------------------------------------------------

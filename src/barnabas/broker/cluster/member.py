@@ -41,6 +41,7 @@ from barnabas.protocol.peer_messages.create_missing_topics import (
 )
 from barnabas.protocol.peer_messages.push_metadata import PushMetadataRequest
 from barnabas.registry.processes import is_running
+from barnabas.registry.registry import AFTER_LOSS, Registry
 from barnabas.types import BrokerId
 from barnabas.version import __version__
 
@@ -58,6 +59,7 @@ ELECTION_MAX_S: Final = 1.0
 SHOWN_S: Final = 2.0
 """The time for which clients are still told the address of a broker that was fenced."""
 DIRECTORY_CHECK_MS: Final = 2_000
+"""The interval at which this broker looks for its data directories, and for the file of the registry."""
 WAITING_S: Final = 5.0
 """The time after which a broker that the controller has not taken in says what it waits for."""
 LEAVE_MAX_S: Final = 5.0
@@ -66,6 +68,8 @@ LEAVE_MAX_S: Final = 5.0
 
 class Member(BrokerServices, Protocol):
     """The broker, as its membership needs it."""
+
+    registry: Registry
 
     def metadata_changed(self, change: MetadataChange) -> None:
         """Takes over a newer image."""
@@ -111,6 +115,8 @@ class ClusterMember:
         """The controller that is watched, and the epoch of its registration."""
         self._scheduler = Scheduler(broker.loop, disk, broker.failures)
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self.registry_loss = ""
+        """The reason for which brokers that start would not find the registry; '' if they would."""
         self._failures = 0
         """The number of heartbeats since the last one that the controller answered."""
         self._last_answer: BrokerHeartbeatResponse | BarnabasError | None = None
@@ -173,6 +179,7 @@ class ClusterMember:
         config, every = self._broker.config, self._scheduler.every
         every(max(round(self._doubts.tick_s * 1000), 1), "the session", self._tick)
         every(DIRECTORY_CHECK_MS, "data directories", storage_failures.check_directories, thread=True)
+        every(DIRECTORY_CHECK_MS, "the registry's file", self._check_registry, thread=True)
         # The controller takes checks that are half a session apart for a pause of its own process.
         every(min(CONTROLLER_CHECK_MS, config.broker_session_timeout_ms // 4), "sessions", self._check_sessions)
         every(config.replica_lag_time_max_ms // 2, "in-sync replicas", self._propose_isr_changes)
@@ -485,6 +492,12 @@ class ClusterMember:
             self._end_election()
 
     # --- periodic ---------------------------------------------------------------------------------------------------
+
+    def _check_registry(self) -> None:
+        """Looks for the loss of a registry that this broker would not notice otherwise. Blocks; called in a thread."""
+        known, self.registry_loss = self.registry_loss, self._broker.registry.loss()
+        if self.registry_loss and not known:
+            self._broker.log.warning("the registry %s: %s", self.registry_loss, AFTER_LOSS)
 
     def _check_sessions(self) -> None:
         if self.duties is not None:

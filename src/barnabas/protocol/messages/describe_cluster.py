@@ -43,3 +43,4 @@ class DescribeClusterResponse(Response):
     cluster_authorized_operations: int = field("int32", 0, 2, default=-2147483648)
     leader_changes: str | None = field("string", 0, 2, default=None, nullable_from=0, tag=10000)
     unreached_peers: str | None = field("string", 0, 2, default=None, nullable_from=0, tag=10001)
+    registry_loss: str | None = field("string", 0, 2, default=None, nullable_from=0, tag=10002)

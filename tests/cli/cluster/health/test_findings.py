@@ -82,6 +82,14 @@ def test_a_registry_that_is_lost_or_slow() -> None:
     assert "echo srvr | nc" in lost.hint
 
 
+def test_a_registry_whose_file_is_gone() -> None:
+    answers = {n: Answer(1) for n in BROKERS}
+    state = ClusterState(BROKERS, registry=answers, registry_losses={1: "/r.db was removed", 3: "/r.db was removed"})
+    (gone,) = [check for check in findings(state) if check.name == "registry"]
+    assert (gone.target, gone.status, gone.detail) == ("broker 1,3", "failed", "/r.db was removed")
+    assert "`barnabas cluster recover`" in gone.hint
+
+
 def test_brokers_that_are_not_there() -> None:
     state = ClusterState(BROKERS, frozenset({2, 3}), topics=(topic("t", (1, (1, 2, 9), (1,))),))
     stopped, idle, unknown = found(state, "broker")

@@ -56,6 +56,8 @@ async def _with_wishes(
         unreached = await _unreached_peers(broker, min(request.unreached_peers_wait_ms, PEERS_WAIT_MAX_MS) / 1000)
     response = _describe(broker, request, context)
     response.leader_changes = _json(changes)
+    if changes is not None and broker.cluster is not None:
+        response.registry_loss = broker.cluster.registry_loss
     response.unreached_peers = _json(unreached)
     return response
 

@@ -14,6 +14,7 @@ from barnabas.cli.framework.replication import ids_text
 from barnabas.cli.framework.resources import plural, some
 from barnabas.client.diagnosis.checks import FAILED, OK, SKEW_MAX_MS, WARNING, Check
 from barnabas.metadata.unreached_peer import UnreachedPeer
+from barnabas.registry.registry import AFTER_LOSS
 from barnabas.types import TopicPartition
 
 __all__ = ["clock_findings", "findings"]
@@ -89,6 +90,10 @@ def _registry(state: ClusterState) -> Iterator[Check]:
             well = False
             detail = f"{name} needs {answer.elapsed_ms:.0f} ms to answer"
             yield Check("registry", target, WARNING, detail, f"elections and changes take long: {hint}")
+    for loss in sorted(set(state.registry_losses.values())):
+        well = False
+        target = f"broker {ids_text([n for n, told in sorted(state.registry_losses.items()) if told == loss])}"
+        yield Check("registry", target, FAILED, loss, AFTER_LOSS)
     if well and state.registry:
         slowest = max(answer.elapsed_ms for answer in state.registry.values())
         yield Check("registry", name, OK, f"answers {plural(len(state.registry), 'broker')}", "", slowest)

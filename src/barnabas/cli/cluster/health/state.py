@@ -55,6 +55,8 @@ class ClusterState(NamedTuple):
     """`PARTITION:BROKER` of the replicas that are throttled as followers, or `*`, by topic."""
     registry: Mapping[int, Answer] = {}
     """To a request for which a broker reads the registry."""
+    registry_losses: Mapping[int, str] = {}
+    """The reason for which brokers that start would not find the registry, by the broker that told it."""
     unreached: Mapping[int, tuple[UnreachedPeer, ...]] = {}
     """The other brokers that do not answer a broker, by the broker that was asked and told it."""
     zookeeper: str = ""
@@ -87,7 +89,7 @@ def cluster_state(admin: Admin, settings: Mapping[str, object], *, timeout_s: fl
     unanswered = {what: answer.error for what, answer in asked.items() if answer.error}
     if untold := sorted(set(names).difference(minimums or ())):
         unanswered["min.insync.replicas"] = f"no answer came about {some(untold)}"
-    registry, unreached = _ask_each(live, settings, timeout_s)
+    registry, registry_losses, unreached = _ask_each(live, settings, timeout_s)
     return ClusterState(
         described.brokers,
         described.fenced,
@@ -100,6 +102,7 @@ def cluster_state(admin: Admin, settings: Mapping[str, object], *, timeout_s: fl
         rates or {},
         throttled or {},
         registry,
+        registry_losses,
         unreached,
         _zookeeper(admin, min(live, default=-1)),
         unanswered,
@@ -127,10 +130,10 @@ def _directories(admin: Admin, node_ids: Sequence[int]) -> Mapping[int, list[Log
 
 def _ask_each(
     brokers: Mapping[int, Broker], settings: Mapping[str, object], timeout_s: float
-) -> tuple[dict[int, Answer], dict[int, tuple[UnreachedPeer, ...]]]:
-    """Asks brokers for the last row of the registry's history, and for the brokers that they do not reach. Kafka's do
-    not know these wishes, and are left out."""
-    registry, unreached = {}, {}
+) -> tuple[dict[int, Answer], dict[int, str], dict[int, tuple[UnreachedPeer, ...]]]:
+    """Asks brokers for the last row of the registry's history, whether it is lost, and for the brokers that they do not
+    reach. Kafka's do not know these wishes, and are left out."""
+    registry, losses, unreached = {}, {}, {}
     wish = DescribeClusterRequest(unreached_peers_wait_ms=int(timeout_s * PEERS_SHARE * 1000))
     for node_id, broker in brokers.items():
         with probe_for(broker.host, broker.port, settings, timeout_s) as client:
@@ -143,9 +146,11 @@ def _ask_each(
             answer = answer._replace(error=str(error_for(response.error_code, response.error_message or "")))
         if answer.error or (response is not None and response.leader_changes is not None):
             registry[node_id] = answer
+        if response is not None and response.registry_loss:
+            losses[node_id] = response.registry_loss
         if peers is not None and peers.unreached_peers is not None:
             unreached[node_id] = _unreached_peers(peers.unreached_peers)
-    return registry, unreached
+    return registry, losses, unreached
 
 
 def _unreached_peers(text: str) -> tuple[UnreachedPeer, ...]:
