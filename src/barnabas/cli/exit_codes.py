@@ -14,7 +14,7 @@ EXIT_CODES: Final = {
     OK: "Done. A reader of the output that went away (`| head`) is no failure, and nothing to list is none either.",
     FAILED: "The operation failed: the brokers refused it or did not answer in time, what was named does not exist in"
     " the cluster, a file cannot be read or the output not written. Or a check (`doctor`, `cluster doctor`, `brokers"
-    " check`, `dump-log`, the demos) found something wrong.",
+    " check`, `dump-log`, the demos) found something wrong, or `cluster recover` replicas missing.",
     USAGE: "Wrong usage: the command line, a setting, or a line of the input is not valid.",
     INTERRUPTED: "Ctrl-C (SIGINT). Consumers have committed what was printed and left their group.",
     TERMINATED: "SIGTERM; the command ended as it does on Ctrl-C. `serve` shuts down on both and ends with 0.",

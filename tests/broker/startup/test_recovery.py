@@ -124,6 +124,15 @@ def test_records_that_may_be_missing_are_told(cluster: Cluster) -> None:
     assert done.without_log == [TopicPartition("t", 1)]
 
 
+def test_a_directory_that_is_named_twice_is_not_two(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.broker(1, image((1, 2, 3)), (4, 1))
+    (tmp_path / "link").symlink_to(cluster.data_dir(1))
+    for again in (cluster.data_dir(1), f"{cluster.data_dir(1)}/", str(tmp_path / "link")):
+        with pytest.raises(UsageError, match=f"--data-dir {again}: is named twice"):
+            recover_registry(cluster.registry, [cluster.data_dir(1), again])
+    assert not cluster.registry.exists()
+
+
 def test_producer_ids_are_not_given_twice(cluster: Cluster) -> None:
     cluster.broker(1, image((1,)), (4, 1))
     cluster.recover(1)

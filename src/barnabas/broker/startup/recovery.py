@@ -4,6 +4,7 @@ Of each partition the replica leads whose log ends last, in the latest leader ep
 in-sync replicas had, if one of them is among the data directories. The others copy from it.
 """
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -51,6 +52,9 @@ def recover_registry(path: Path, data_dirs: Sequence[str]) -> Recovered:
     UsageError."""
     if is_founded(path):
         raise UsageError(f"--registry {path}: is there already; move it away if it is not to be used any more")
+    twice = next((name for number, name in enumerate(data_dirs) if _is_among(name, data_dirs[:number])), None)
+    if twice is not None:
+        raise UsageError(f"--data-dir {twice}: is named twice; name the data directories of all brokers, each once")
     image = _newest_copy(data_dirs)
     config = BrokerConfig.of({"log.dirs": ",".join(data_dirs)})
     ends: dict[TopicPartition, dict[BrokerId, LogEnd]] = {}
@@ -100,6 +104,10 @@ def recover_registry(path: Path, data_dirs: Sequence[str]) -> Recovered:
     )
     EmbeddedRegistry(path, founding=RegistryContent(recovered, producers)).close()
     return Recovered(image, count, without_log, out_of_isr)
+
+
+def _is_among(directory: str, others: Iterable[str]) -> bool:
+    return os.path.realpath(directory) in map(os.path.realpath, others)
 
 
 def _newest_copy(data_dirs: Iterable[str]) -> MetadataImage:

@@ -10,6 +10,7 @@ from barnabas.cli.cluster.doctor import cluster_doctor
 from barnabas.cli.cluster.leader_history import chosen_changes, history_text
 from barnabas.cli.cluster.reassignment import balance, reassign
 from barnabas.cli.cluster.under_replicated import under_replicated_partitions, under_replicated_text
+from barnabas.cli.exit_codes import FAILED, OK
 from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.output import CommandFailed, show, table
@@ -94,11 +95,13 @@ def recover(
         list[str], Option(metavar="DIR", takes_bytes=True, help="A data directory of a broker; name those of all.")
     ],
     json: Json = False,
-) -> None:
+) -> int:
     """Make the lost registry of a cluster anew, from the copies beside its brokers' logs. The brokers must be stopped.
 
     Of each partition the replica leads whose log reaches furthest, so no acknowledged record is lost if the directories
-    of all brokers are named. A topic or a setting that was changed in the last second may be missing.
+    of all brokers are named. A topic or a setting that was changed in the last second may be missing. Exit code 1 if
+    the registry is made, but records may be missing, as the directories have no in-sync replica of some partitions:
+    remove it and name the other directories, too, before a broker starts, unless these are lost.
     """
     from barnabas.broker.startup.recovery import recover_registry
 
@@ -112,6 +115,7 @@ def recover(
         "out_of_isr": [str(partition) for partition in done.out_of_isr],
     }
     show(report, json, lambda: _recovered(report))
+    return FAILED if done.without_log or done.out_of_isr else OK
 
 
 @app.command(example="barnabas cluster history\nbarnabas cluster history orders:0 --limit 1000 --json")
