@@ -345,6 +345,8 @@ class Broker:
         if is_remote or path is not None:
             self._open_registry(path, None, undo)
             image = self._image = self.registry.load().image
+            for directory in directories:
+                directory.check_identity(image.cluster_id, self.node_id)
             recorded = self.registry.directories(self.node_id)
             self._require_free_node_id(image, recorded)
             if not copied_by_others(image, self.node_id, recorded, directories):

@@ -84,6 +84,11 @@ def test_another_directory_at_the_same_path_is_not_the_missing_one(two: tuple[Pa
         pass
     (tmp_path / "other" / "registry.db").unlink()
     shutil.copytree(tmp_path / "other", second)
+    line = serve(f"{first},{second}").line
+    assert line.startswith(f"{second}/meta.properties says cluster.id="), "--lost-dir would be no way out"
+    properties = second / "meta.properties"
+    cluster_id = read_properties(f"{first}/meta.properties")["cluster.id"]
+    properties.write_text(re.sub("cluster.id=.*", f"cluster.id={cluster_id}", properties.read_text()))
     assert "which is missing" in serve(f"{first},{second}").line
 
 

@@ -213,20 +213,25 @@ class DataDirectory:
             self._lock_fd = -1
             _LOCKED.discard(os.path.realpath(self.path))
 
-    def _load_identity(self, cluster_id: str | None, node_id: BrokerId) -> None:
+    def check_identity(self, cluster_id: str | None, node_id: BrokerId) -> dict[str, str]:
+        """Returns meta.properties. Raises UsageError if they are those of another cluster or broker."""
         path = f"{self.path}/{META_PROPERTIES}"
         found = read_properties(path)
         stored_node, stored_cluster = node_id_of(found), found.get("cluster.id")
+        if stored_cluster and cluster_id and stored_cluster != cluster_id:
+            raise UsageError(
+                f"{path} says cluster.id={stored_cluster}, the broker has {cluster_id}; use a directory of this cluster"
+            )
         if stored_node and stored_node != str(node_id):
             raise UsageError(
                 f"{path} says node.id={stored_node}, the broker has {node_id}; use its own data directory, or start it "
                 f"with --node-id {stored_node}"
             )
-        if stored_cluster and cluster_id and stored_cluster != cluster_id:
-            raise UsageError(
-                f"{path} says cluster.id={stored_cluster}, the broker has {cluster_id}; use a directory of this cluster"
-            )
-        self.cluster_id = stored_cluster or cluster_id or new_cluster_id()
+        return found
+
+    def _load_identity(self, cluster_id: str | None, node_id: BrokerId) -> None:
+        found = self.check_identity(cluster_id, node_id)
+        self.cluster_id = found.get("cluster.id") or cluster_id or new_cluster_id()
         self.directory_id = _directory_id(found) or uuid.uuid4()
         wanted = found | {
             "cluster.id": self.cluster_id,
@@ -235,7 +240,7 @@ class DataDirectory:
             "version": "1",
         }
         if wanted != found:
-            write_properties(path, wanted)
+            write_properties(f"{self.path}/{META_PROPERTIES}", wanted)
 
     def failure(self) -> OSError | None:
         """Writes a file to the disk, and returns the error by which the whole directory is lost; None for others, such
