@@ -15,8 +15,10 @@ EXIT_CODES: Final = {
     FAILED: "The operation failed: the brokers refused it or did not answer in time, what was named does not exist in"
     " the cluster, a file cannot be read or the output not written. Or a check (`doctor`, `cluster doctor`, `brokers"
     " check`, `dump-log`, the demos) found something wrong, or `cluster recover` replicas missing.",
-    USAGE: "Wrong usage: the command line, a setting, or a line of the input is not valid.",
+    USAGE: "Wrong usage: the command line, a setting, or a line of the input is not valid. `serve` also ends so when it"
+    " cannot start for a reason that only the operator can remove, such as an address or a data directory in use.",
     INTERRUPTED: "Ctrl-C (SIGINT). Consumers have committed what was printed and left their group.",
-    TERMINATED: "SIGTERM; the command ended as it does on Ctrl-C. `serve` shuts down on both and ends with 0.",
+    TERMINATED: "SIGTERM; the command ended as it does on Ctrl-C. `serve` shuts down on both and ends with 0,"
+    " except in its first moments, before it has begun to start a broker.",
 }
 """The meaning of each code."""

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.supervisor.cluster_plan import check_directories, cluster_defaults, plan_brokers, registry_file
+from barnabas.broker.supervisor.cluster_plan import (
+    check_directories,
+    cluster_defaults,
+    left_out,
+    plan_brokers,
+    registry_file,
+)
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import UsageError
 from barnabas.log.directories.checkpoints import METADATA_COPY
@@ -150,11 +156,23 @@ def test_no_registry_is_made_for_several_from_the_logs_of_one(tmp_path: Path, me
         check_directories(base, plan_brokers(base, 3))
 
 
+def test_brokers_that_are_not_started_are_found(tmp_path: Path) -> None:
+    for number in (1, 2, 10):
+        use(tmp_path / f"broker-{number}", str(number))
+    base = config(log_dirs=str(tmp_path))
+    assert left_out(base, 1) == [f"{tmp_path}/broker-2", f"{tmp_path}/broker-10"]
+    assert left_out(base, 10) == []
+    use(tmp_path, "1")
+    use(tmp_path / "brokers" / "broker-3", "3")
+    assert left_out(base, 2) == [f"{tmp_path}/brokers/broker-3"]
+
+
 def test_no_empty_registry_is_founded_upon_records(tmp_path: Path) -> None:
     base = config(log_dirs=str(tmp_path))
     planned = plan_brokers(base, 2)
     use(tmp_path / "broker-2", "2")
-    with pytest.raises(UsageError, match=r"broker-2, but their registry is missing.* --data-dir .*broker-2`"):
+    told = r"broker-2, but their registry is missing: name .* with --registry, .* --data-dir .*broker-2`"
+    with pytest.raises(UsageError, match=told):
         check_directories(base, planned)
     EmbeddedRegistry(registry_file(base)).close()
     check_directories(base, planned)

@@ -46,6 +46,17 @@ def test_programs_read_that_the_cluster_is_ready(serve: Serve, tmp_path: Path) -
     assert len(facts["addresses"]) == 2
 
 
+def test_brokers_that_are_left_out_are_named(serve: Serve, tmp_path: Path) -> None:
+    left = tmp_path / "broker-2"
+    left.mkdir()
+    EmbeddedRegistry(tmp_path / "registry.db").close()
+    (left / "meta.properties").write_text("node.id=2\n")
+    process = serve("--brokers=1", "--data-dir", str(tmp_path))
+    log_until(process, f"--brokers 1: no broker is started for {left}, ")
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("barnabas cluster of 1 broker is ready on ")
+
+
 def test_when_it_is_ready_a_record_is_on_three_brokers(serve: Serve, tmp_path: Path) -> None:
     addresses = ready_addresses(serve("--brokers", "3", "--data-dir", str(tmp_path)))
     with Producer(bootstrap_servers=addresses[0], acks="all") as producer:

@@ -11,14 +11,20 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from barnabas.broker.startup.directory_check import OTHERS, REGISTRY_FILE, as_options, how_to_restore
+from barnabas.broker.startup.directory_check import (
+    OTHERS,
+    REGISTRY_FILE,
+    as_options,
+    broker_directories,
+    how_to_restore,
+)
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import UsageError
 from barnabas.log.directories.checkpoints import META_PROPERTIES, METADATA_COPY, node_id_of, read_properties
 from barnabas.log.directories.data_directory import DataDirectory
 from barnabas.registry.embedded_tables import is_founded
 
-__all__ = ["check_directories", "cluster_defaults", "plan_brokers", "registry_file"]
+__all__ = ["check_directories", "cluster_defaults", "left_out", "plan_brokers", "registry_file"]
 
 _PORT_MAX: Final = 65535
 
@@ -84,11 +90,22 @@ def _own_settings(config: BrokerConfig, index: int, racks: Sequence[str]) -> Map
 
 
 def _directories_of(config: BrokerConfig, node_id: int) -> Sequence[str]:
-    has_run_alone = any(map(_is_used, config.data_dirs))
-    if has_run_alone and node_id == 1:
+    if node_id == 1 and any(map(_is_used, config.data_dirs)):
         return config.data_dirs
-    parents = [os.path.join(each, OTHERS) for each in config.data_dirs] if has_run_alone else config.data_dirs
-    return [os.path.join(parent, f"broker-{node_id}") for parent in parents]
+    return [os.path.join(parent, f"broker-{node_id}") for parent in _parents(config)]
+
+
+def _parents(config: BrokerConfig) -> Sequence[str]:
+    """Returns the directories in which the brokers have theirs, except for broker 1 where that has run alone."""
+    if any(map(_is_used, config.data_dirs)):
+        return [os.path.join(each, OTHERS) for each in config.data_dirs]
+    return config.data_dirs
+
+
+def left_out(config: BrokerConfig, brokers: int) -> list[str]:
+    """Returns the directories that further brokers of the cluster have used, which are not among so many."""
+    found = (each for parent in _parents(config) for each in broker_directories(parent).items())
+    return [directory for node_id, directory in found if node_id > brokers]
 
 
 def _is_used(directory: str) -> bool:

@@ -71,6 +71,8 @@ def serve(
     The line "is ready" is printed, and the ready file written, only once a produce would succeed. Settings come from
     --config files, the environment (BARNABAS_LOG_SEGMENT_BYTES for log.segment.bytes), --set and the options here;
     later ones win.
+
+    SIGHUP, as when the terminal is closed, also ends all brokers in order, with exit code 0; under nohup it does not.
     """
     if help_settings:
         from barnabas.config.docs import render_help, settings_as_dicts

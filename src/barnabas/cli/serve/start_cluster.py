@@ -11,7 +11,13 @@ from typing import Any
 from barnabas.broker.process.resource_limits import settle_collector
 from barnabas.broker.process.serving import tell_service_manager, write_ready_file
 from barnabas.broker.supervisor.broker_process import BrokerProcess, preload
-from barnabas.broker.supervisor.cluster_plan import check_directories, cluster_defaults, plan_brokers, registry_file
+from barnabas.broker.supervisor.cluster_plan import (
+    check_directories,
+    cluster_defaults,
+    left_out,
+    plan_brokers,
+    registry_file,
+)
 from barnabas.broker.supervisor.supervisor import Supervisor
 from barnabas.cli.serve.start_broker import (
     NOT_SETTINGS,
@@ -49,6 +55,12 @@ def run_cluster(options: ServeOptions, count: int, racks: Sequence[str]) -> int:
     lost = parse_directory_ids(options.lost_dir)
     configs = plan_brokers(loaded.config, count, racks)
     check_directories(loaded.config, configs)
+    if further := left_out(loaded.config, count):
+        print(
+            f"barnabas: --brokers {count}: no broker is started for {', '.join(further)}, whose replicas are not in "
+            "sync then; remove those of unregistered brokers",
+            file=sys.stderr,
+        )
     _make_directory(loaded.config.data_dirs[0])
     announce(registry_file(loaded.config), [config.node_id for config in configs])
 
@@ -102,6 +114,6 @@ def _ready_line(config: BrokerConfig, addresses: Sequence[str], brokers: int, be
         }
         return json.dumps(facts)
     return (
-        f"barnabas cluster of {brokers} brokers is ready on {', '.join(addresses)} "
+        f"barnabas cluster of {brokers} broker{'s' if brokers != 1 else ''} is ready on {', '.join(addresses)} "
         f"({ready_ms:.0f} ms, data in {', '.join(config.data_dirs)}, {describe_installation()})"
     )
