@@ -4,8 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+
+import pytest
 
 from barnabas import Producer
+from barnabas.cli.records import consume
+from barnabas.errors import CoordinatorNotAvailable, TopicAuthorizationFailed
+from barnabas.testing import Broker
 from cli.conftest import Run
 
 
@@ -62,3 +68,56 @@ def test_how_far_it_is_on_a_terminal_that_does_not_get_the_records(barnabas: Run
     os.close(screen)
     assert b"\r\x1b[K3 records, " in seen
     assert b"/s, lag 0" in seen
+
+
+# --- commits that fail ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def broker(name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+    """A broker with two records, for a command that commits often."""
+    monkeypatch.setattr(consume, "COMMIT_INTERVAL_S", 0.05)
+    monkeypatch.setattr(consume, "CLOSE_TIMEOUT_S", 0.2)
+    with Broker() as broker:
+        broker.create_topic(name)
+        for value in (b"1", b"2"):
+            broker.produce(name, value)
+        yield broker
+
+
+def test_a_commit_that_fails_for_a_time_does_not_end_the_reading(
+    broker: Broker, in_process: Run, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third record is there only once the command has said that it cannot commit the first two."""
+    tell = consume.notice
+
+    def notice(text: str) -> None:
+        tell(text)
+        if "cannot be committed" in text:
+            broker.faults.clear()
+            broker.produce(name, b"3")
+
+    monkeypatch.setattr(consume, "notice", notice)
+    broker.faults.error("OFFSET_COMMIT", CoordinatorNotAvailable, times=None)
+    done = in_process("consume", name, "-g", name, "-c", "3", "-b", broker.bootstrap_servers)
+    assert (done.returncode, done.stdout) == (0, "1\n2\n3\n")
+    assert done.stderr.count("cannot be committed") == 1
+    assert f"% group {name}: committed {name}-0 at 3; left the group" in done.stderr
+    assert broker.committed(name) == {(name, 0): 3}
+
+
+def test_a_last_commit_that_fails_is_not_claimed(broker: Broker, in_process: Run, name: str) -> None:
+    broker.faults.error("OFFSET_COMMIT", CoordinatorNotAvailable, times=None)
+    done = in_process("consume", name, "-g", name, "-c", "2", "-b", broker.bootstrap_servers)
+    assert (done.returncode, done.stdout) == (1, "1\n2\n")
+    assert f"% group {name}: could not commit all that was printed, so it will be read again; the group" in done.stderr
+    assert "left the group" not in done.stderr
+    assert "COORDINATOR_NOT_AVAILABLE" in done.stderr.splitlines()[-1]
+    assert broker.committed(name) == {}
+
+
+def test_a_commit_that_is_not_allowed_ends_the_reading(broker: Broker, in_process: Run, name: str) -> None:
+    broker.faults.error("OFFSET_COMMIT", TopicAuthorizationFailed, times=None)
+    done = in_process("consume", name, "-g", name, "-b", broker.bootstrap_servers)
+    assert (done.returncode, done.stdout) == (1, "1\n2\n")
+    assert "TOPIC_AUTHORIZATION_FAILED" in done.stderr.splitlines()[-1]

@@ -15,10 +15,17 @@ from barnabas.cli.framework.progress import Progress
 from barnabas.cli.framework.resources import check_topic, chosen_topics, is_pattern, name_pattern
 from barnabas.cli.records.formats import ENCODINGS, FORMAT_NOTES, Renderer, compile_format, json_lines
 from barnabas.cli.records.positions import Start, parse_starts, start_positions, stop_positions
-from barnabas.client.errors import CommitFailed
+from barnabas.client.errors import ClientError, CommitFailed, OperationTimedOut
 from barnabas.client.fetch.record_batch import RecordBatch
 from barnabas.connection.drivers.signals import HELD
-from barnabas.errors import OffsetOutOfRange, RebalanceInProgress, UnknownTopicOrPartition, UsageError
+from barnabas.errors import (
+    BarnabasError,
+    KafkaError,
+    OffsetOutOfRange,
+    RebalanceInProgress,
+    UnknownTopicOrPartition,
+    UsageError,
+)
 from barnabas.records.consumer_record import ConsumerRecord
 from barnabas.types import TopicPartition
 
@@ -26,6 +33,7 @@ app = App("Read records and print them.")
 
 DEFAULT_FORMAT: Final = "%v\\n"
 COMMIT_INTERVAL_S: Final = 5.0
+"""The time between commits, and the longest that one of them may hold up the reading."""
 POLL_S: Final = 0.5
 CLOSE_TIMEOUT_S: Final = 2.0
 """The time limit after Ctrl-C of the last commit, and of leaving the group."""
@@ -100,8 +108,9 @@ def consume(
     """Read records and print them, from the beginning on; with --group from the group's committed offsets on.
 
     Goes on until Ctrl-C or SIGTERM, or as --exit and --count say. With --group the printed records are then committed,
-    and the command leaves the group, so that other members take over at once. A progress line is shown if the records
-    do not go to the terminal.
+    and the command leaves the group, so that other members take over at once; it also commits every few seconds, and
+    goes on while the group's coordinator does not answer. A progress line is shown if the records do not go to the
+    terminal.
     """
     start, end_ms = parse_starts(offset or (), now_ms())
     if group is not None and partitions is not None:
@@ -266,6 +275,8 @@ class _Reader:
         """The offsets after the records that are printed and not committed yet."""
         self._committed: dict[TopicPartition, int] = {}
         """The offsets that this process has committed."""
+        self._commit_failure: BarnabasError | None = None
+        """The passing reason why the last commit failed; None after one that did not fail so."""
         self._starts: dict[TopicPartition, int] = {}
         self._next: dict[TopicPartition, int] = {}
         """The first offsets to read, and the next ones."""
@@ -290,22 +301,32 @@ class _Reader:
             while not self._finished:
                 self._read()
                 if time.monotonic() - committed_at >= COMMIT_INTERVAL_S:
-                    self._commit()
+                    self._commit(COMMIT_INTERVAL_S)
                     committed_at = time.monotonic()
         finally:
-            self._leave_group()
+            failure = self._leave_group()
+        if failure is not None:
+            raise failure
 
-    def _leave_group(self) -> None:
-        """Commits the printed records, leaves the group, and reports both."""
-        committed = self._commit(CLOSE_TIMEOUT_S)
-        group = self._consumer.group_metadata().group_id
-        self._consumer.close(CLOSE_TIMEOUT_S)
-        positions = ", ".join(f"{tp} at {offset}" for tp, offset in sorted(self._committed.items()))
-        if not committed:
-            what = "could not commit all that was printed, so it will be read again"
-        else:
-            what = f"committed {positions}" if positions else "nothing to commit"
-        self.notify(f"group {group}: {what}; left the group")
+    def _leave_group(self) -> BarnabasError | None:
+        """Commits the printed records, leaves the group, and reports what was acknowledged. Returns the passing reason
+        why records are not committed."""
+        all_committed, failure = False, None
+        try:
+            all_committed = self._commit(CLOSE_TIMEOUT_S)
+            failure = self._commit_failure if self._done else None
+        finally:
+            self._done.clear()  # the consumer calls `_on_revoked` once more, and there is no time left for a commit
+            group = self._consumer.group_metadata().group_id
+            self._consumer.close(CLOSE_TIMEOUT_S)
+            positions = ", ".join(f"{tp} at {offset}" for tp, offset in sorted(self._committed.items()))
+            parts = [f"committed {positions}"] if positions else []
+            if not all_committed:
+                parts.append("could not commit all that was printed, so it will be read again")
+            what = "; ".join(parts) or "nothing to commit"
+            left = "left the group" if failure is None else "the group may miss that this member has left"
+            self.notify(f"group {group}: {what}; {left}")
+        return failure
 
     @property
     def _finished(self) -> bool:
@@ -404,12 +425,28 @@ class _Reader:
         return f"{100 * (total - left) / total:.0f} %" if total > 0 else ""
 
     def _commit(self, timeout: float | None = None) -> bool:
-        """Commits the printed records. Returns False after a rebalance, when other members read them again."""
-        offsets, self._done = self._done, {}
-        if offsets:
-            try:
-                self._consumer.commit(offsets, timeout)
-            except (CommitFailed, RebalanceInProgress):
-                return False
-            self._committed.update(offsets)
+        """Commits the printed records. Returns False if that fails: for a passing reason, which is told once, the next
+        commit has them, too; after a rebalance other members read them again. Raises errors that do not pass."""
+        offsets = dict(self._done)
+        if not offsets:
+            return True
+        try:
+            self._consumer.commit(offsets, timeout)
+        except (CommitFailed, RebalanceInProgress):
+            self._commit_failure = None
+            self._done.clear()
+            return False
+        except (KafkaError, ClientError) as error:
+            if not (error.retriable or isinstance(error, OperationTimedOut)):
+                raise
+            if self._commit_failure is None:
+                self.progress.clear()
+                notice(f"% the printed records cannot be committed now, a later commit will have them: {error}")
+            self._commit_failure = error
+            return False
+        self._done.clear()
+        self._committed.update(offsets)
+        if self._commit_failure is not None:
+            self._commit_failure = None
+            self.notify("the printed records are committed again")
         return True
