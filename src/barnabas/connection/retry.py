@@ -18,12 +18,14 @@ from barnabas.errors import (
     ConnectionLost,
     CoordinatorNotAvailable,
     KafkaError,
+    LeaderNotAvailable,
     NotCoordinator,
     OperationTimedOut,
     RequestTimedOut,
     error_for,
 )
 from barnabas.protocol.schema import Request
+from barnabas.types import TopicPartition
 
 __all__ = [
     "CONCURRENT_TRANSACTIONS_BACKOFF_S",
@@ -32,6 +34,7 @@ __all__ = [
     "Results",
     "Retry",
     "find_target_again",
+    "leader_of",
     "send_with_retries",
 ]
 
@@ -72,6 +75,17 @@ class Results(Generic[K, V]):
         else:
             del self.pending[item]
             self.failed[item] = error
+
+
+def leader_of(client: NetworkClient, partition: TopicPartition) -> Node | LeaderNotAvailable | None:
+    """Returns the partition's leader, or the reason why there is none now; None for a partition that is unknown."""
+    view = client.metadata.partition(partition)
+    if view is None:
+        return None
+    if view.leader >= 0:
+        return Node(view.leader)
+    replicas = ", ".join(map(str, view.replicas))
+    return LeaderNotAvailable(f"{partition} has no leader (replicas on brokers {replicas})")
 
 
 def find_target_again(client: NetworkClient, target: Target, error: Error) -> None:
@@ -182,7 +196,7 @@ class Retry:
     async def send_each(
         self,
         results: Results[K, V],
-        target_of: Callable[[K], Target | None],
+        target_of: Callable[[K], Target | KafkaError | None],
         request_for: Callable[[list[K]], Request | RequestBuilder],
         answers: Callable[[Any, list[K]], Iterable[Answer[K, V]]],
         *,
@@ -192,7 +206,7 @@ class Retry:
     ) -> None:
         """Sends each pending item to its target until the item has succeeded or failed. Items of one target share a
         request, and `answers` reads its response. `target_of` returns None for a target that the next metadata may
-        show."""
+        show, or the reason why there is none yet."""
 
         def take(response: Promise[Any], items: list[K], target: Target) -> None:
             try:
@@ -236,7 +250,7 @@ class Retry:
     async def _send_round(
         self,
         results: Results[K, V],
-        target_of: Callable[[K], Target | None],
+        target_of: Callable[[K], Target | KafkaError | None],
         request_for: Callable[[list[K]], Request | RequestBuilder],
         take: Callable[[Promise[Any], list[K], Target], None],
         ends_with_first_failure: bool,
@@ -250,7 +264,9 @@ class Retry:
             except KafkaError as error:
                 results.attempt_failed(item, error, retriable=False)
                 continue
-            if target is not None:
+            if isinstance(target, KafkaError):
+                results.attempt_failed(item, target, retriable=True)
+            elif target is not None:
                 targets.setdefault(target, []).append(item)
 
         def answered(target: Target, response: Promise[Any]) -> None:

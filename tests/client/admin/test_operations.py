@@ -11,10 +11,11 @@ from barnabas.client.settings.admin import AdminSettings
 from barnabas.connection.flow import settle
 from barnabas.connection.network_client import Node
 from barnabas.connection.retry import Answer
-from barnabas.errors import BrokerNotAvailable, ItemsFailed, NotLeaderOrFollower, OperationTimedOut
+from barnabas.errors import BrokerNotAvailable, ItemsFailed, LeaderNotAvailable, NotLeaderOrFollower, OperationTimedOut
 from barnabas.protocol.apis import ApiKey
 from barnabas.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 from barnabas.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from barnabas.types import TopicPartition
 from simulation.cluster import SILENT, SingleClientCluster
 
 
@@ -83,3 +84,13 @@ def test_a_broker_that_dies_meanwhile_is_told_by_name(cluster: SingleClientClust
 def test_before_kafka_2_8_metadata_says_which_brokers_live(cluster: SingleClientCluster) -> None:
     del cluster.versions[ApiKey.DESCRIBE_CLUSTER]
     assert [group.group_id for group in listed(cluster)] == ["g1", "g2", "g3"]
+
+
+def test_the_partition_without_a_leader_is_named_and_the_others_are_answered() -> None:
+    cluster = SingleClientCluster({"t": 2}, nodes=2)
+    cluster.topics["t"][1] = -1
+    admin = KafkaAdminClient(cluster.network_client, AdminSettings())
+    with pytest.raises(ItemsFailed, match=r"3 s at most: t-1 has no leader \(replicas on brokers 1, 2") as raised:
+        cluster.result(settle(admin.list_offsets({("t", 0): "latest", ("t", 1): "latest"}, timeout=3)))
+    assert raised.value.succeeded.keys() == {("t", 0)}
+    assert isinstance(raised.value.failed[TopicPartition("t", 1)].__cause__, LeaderNotAvailable)

@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.client.fetch.list_offsets import epoch_ends, list_offsets
 from barnabas.client.offset_messages import EARLIEST, LATEST, PartitionOffset
-from barnabas.errors import OperationTimedOut, TopicAuthorizationFailed, TopicNotFound
+from barnabas.errors import LeaderNotAvailable, OperationTimedOut, TopicAuthorizationFailed, TopicNotFound
 from barnabas.protocol.apis import ApiKey
 from barnabas.types import TopicPartition
 from simulation.cluster import SingleClientCluster
@@ -113,3 +113,9 @@ def test_ends_of_epochs(leaders: Leaders) -> None:
         if received.api_key == ApiKey.OFFSET_FOR_LEADER_EPOCH
     }
     assert asked[1].topics[0].partitions[0].current_leader_epoch == 4
+
+
+def test_the_partition_without_a_leader_is_named(leaders: Leaders) -> None:
+    leaders.topics["t"][1] = -1
+    with pytest.raises(LeaderNotAvailable, match=r"t-1 has no leader \(replicas on brokers 1, 2\)"):
+        leaders.ask(p0=1, p1=2, timeout_s=3)

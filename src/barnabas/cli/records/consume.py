@@ -136,7 +136,7 @@ def consume(
     )
     with cluster.admin(beside_another=True) as admin:
         # unknown topics are refused before the command joins a group
-        chosen = _chosen(admin, topics, partitions)
+        led, leaderless = _chosen(admin, topics, partitions)
     client = {
         **cluster.settings(),
         "group.id": group,
@@ -150,7 +150,7 @@ def consume(
         reader = _Reader(consumer, printer, start, exit_at_end or end_ms is not None, end_ms, quiet)
         with reader.progress:
             if group is None:
-                reader.read_alone(chosen)
+                reader.read_alone(led, leaderless)
             else:
                 reader.read_in_group(subscription(topics))
     if not printer.count:
@@ -159,9 +159,12 @@ def consume(
         decoder.finish()
 
 
-def _chosen(admin: Admin, topics: Sequence[str], partitions: str | None) -> list[TopicPartition]:
-    """Returns the partitions to read. Raises UnknownTopicOrPartition."""
-    chosen = []
+def _chosen(
+    admin: Admin, topics: Sequence[str], partitions: str | None
+) -> tuple[list[TopicPartition], list[TopicPartition]]:
+    """Returns the partitions to read that have a leader now, and the others. Raises UnknownTopicOrPartition."""
+    led: list[TopicPartition] = []
+    leaderless: list[TopicPartition] = []
     for view in chosen_topics(admin, topics):
         topic = view.name
         numbers = list(view.partitions) if partitions is None else parse_partitions(partitions)
@@ -169,8 +172,9 @@ def _chosen(admin: Admin, topics: Sequence[str], partitions: str | None) -> list
             if number not in view.partitions:
                 last = len(view.partitions) - 1
                 raise UnknownTopicOrPartition(f"topic {topic!r} has partitions 0 to {last}, not {number}")
-            chosen.append(TopicPartition(topic, number))
-    return chosen
+            into = led if view.partitions[number].leader >= 0 else leaderless
+            into.append(TopicPartition(topic, number))
+    return led, leaderless
 
 
 def subscription(topics: Sequence[str]) -> Sequence[str] | re.Pattern[str]:
@@ -283,7 +287,16 @@ class _Reader:
         # on a terminal the records themselves show the progress
         self.progress = Progress(self._progress_text, shown=not quiet and not sys.stdout.isatty())
 
-    def read_alone(self, partitions: Sequence[TopicPartition]) -> None:
+    def read_alone(self, led: Sequence[TopicPartition], leaderless: Sequence[TopicPartition]) -> None:
+        """Reads all partitions. With an end those that have a leader come first: the others may get none in time."""
+        if self._ends and led:
+            self._read_partitions(led)
+            if leaderless and not self._printer.full:
+                self._read_partitions(leaderless)
+        else:
+            self._read_partitions([*led, *leaderless])
+
+    def _read_partitions(self, partitions: Sequence[TopicPartition]) -> None:
         positions = start_positions(self._consumer, partitions, self._start)
         self._consumer.assign(partitions)
         for tp, offset in positions.items():

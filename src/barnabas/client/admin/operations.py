@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from barnabas.client.settings.admin import AdminSettings
 from barnabas.connection.broker.client_request import Error
 from barnabas.connection.network_client import ANY, CONTROLLER, Coordinator, NetworkClient, Node, Target
-from barnabas.connection.retry import Answer, RequestBuilder, Results, Retry
+from barnabas.connection.retry import Answer, RequestBuilder, Results, Retry, leader_of
 from barnabas.connection.timers import spelled
 from barnabas.errors import (
     BrokerNotAvailable,
@@ -78,7 +78,7 @@ class AdminApiDriver(Retry):
     async def run(
         self,
         items: Collection[K],
-        target: Callable[[K], Target | None],
+        target: Callable[[K], Target | KafkaError | None],
         request: RequestFor[K],
         answers: AnswersFrom[K, V],
         *,
@@ -231,10 +231,9 @@ class PartitionLeaders:
             del self._users[topic]
         self._metadata.remove_topics(unused)
 
-    def __call__(self, partition: TopicPartition) -> Node | None:
+    def __call__(self, partition: TopicPartition) -> Node | KafkaError | None:
         if self._metadata.partition(partition) is None:
             missed = self._missed[partition] = self._missed.get(partition, 0) + 1
             if missed >= MISSED_MAX:
                 raise self._metadata.partition_error(partition)
-        leader = self._metadata.leader(partition)
-        return Node(leader) if leader >= 0 else None
+        return leader_of(self._client, partition)

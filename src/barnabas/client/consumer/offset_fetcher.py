@@ -14,7 +14,14 @@ from barnabas.client.fetch.positions import NO_NODE, FetchPosition, ResetStrateg
 from barnabas.client.offset_messages import LATEST, OffsetAndMetadata, PartitionOffset
 from barnabas.connection.network_client import NetworkClient
 from barnabas.connection.promise import Promise
-from barnabas.errors import BarnabasError, LogTruncation, NoOffsetForPartition, OperationTimedOut, UnsupportedVersion
+from barnabas.errors import (
+    BarnabasError,
+    LeaderNotAvailable,
+    LogTruncation,
+    NoOffsetForPartition,
+    OperationTimedOut,
+    UnsupportedVersion,
+)
 from barnabas.types import NO_LEADER_EPOCH, NO_OFFSET, BrokerId, LeaderEpoch, Offset, TopicPartition
 
 __all__ = ["OffsetFetcher"]
@@ -104,7 +111,7 @@ class OffsetFetcher:
             self._retry_at = self._client.now + self._client.backoff_s(self._failed)
             self._client.at(self._retry_at, self.changed)
         self._subscription.request_failed(partitions, self._retry_at)
-        if isinstance(error, OperationTimedOut):
+        if isinstance(error, OperationTimedOut | LeaderNotAvailable):
             _log.warning("looking up positions again: %s", error)
         elif isinstance(error, BarnabasError) and not getattr(error, "retriable", False):
             self._fail(error)

@@ -1,6 +1,7 @@
 """Requests about partitions that only their leaders answer: offsets by time, ends of leader epochs."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from barnabas.client.offset_messages import (
@@ -13,7 +14,7 @@ from barnabas.client.offset_messages import (
 from barnabas.connection.flow import settle
 from barnabas.connection.network_client import NetworkClient, Node
 from barnabas.connection.promise import Promise
-from barnabas.connection.retry import Answer, Results, Retry
+from barnabas.connection.retry import Answer, Results, Retry, leader_of
 from barnabas.errors import OperationTimedOut, error_for
 from barnabas.protocol.schema import Request
 from barnabas.types import LeaderEpoch, Offset, TopicPartition
@@ -83,10 +84,7 @@ async def _ask_leaders(
     not retriable, the last error when the time is over, or OperationTimedOut with the attempts."""
     metadata, retry = client.metadata, Retry(client, timeout_s=timeout_s)
     results: Results[TopicPartition, T] = Results(partitions)
-
-    def leader_of(topic_partition: TopicPartition) -> Node | None:
-        leader = metadata.leader(topic_partition)
-        return Node(leader) if leader >= 0 else None
+    leader = partial(leader_of, client)
 
     def read(response: Any, _: list[TopicPartition]) -> Iterable[Answer[TopicPartition, T]]:
         for topic_partition, code, answer in answers(response):
@@ -94,10 +92,10 @@ async def _ask_leaders(
 
     client.add_topics({partition.topic for partition in partitions})
     try:
-        if any(leader_of(partition) is None for partition in partitions):
+        if not all(isinstance(leader(partition), Node) for partition in partitions):
             await retry.refresh_metadata()
         on_success = each or (lambda partition, answer: None)
-        await retry.send_each(results, leader_of, request, read, on_success=on_success, ends_with_first_failure=True)
+        await retry.send_each(results, leader, request, read, on_success=on_success, ends_with_first_failure=True)
     except OperationTimedOut as timed_out:
         results.failed = dict.fromkeys(results.pending, timed_out)
     for error in results.failed.values():
