@@ -30,6 +30,7 @@ from barnabas.types import TopicPartition
 __all__ = [
     "CONCURRENT_TRANSACTIONS_BACKOFF_S",
     "Answer",
+    "Check",
     "RequestBuilder",
     "Results",
     "Retry",

@@ -94,3 +94,13 @@ def test_the_partition_without_a_leader_is_named_and_the_others_are_answered() -
         cluster.result(settle(admin.list_offsets({("t", 0): "latest", ("t", 1): "latest"}, timeout=3)))
     assert raised.value.succeeded.keys() == {("t", 0)}
     assert isinstance(raised.value.failed[TopicPartition("t", 1)].__cause__, LeaderNotAvailable)
+
+
+def test_a_change_without_an_answer_may_happen_yet() -> None:
+    cluster = SingleClientCluster()
+    cluster.handlers[ApiKey.CREATE_TOPICS] = lambda received: SILENT
+    admin = KafkaAdminClient(cluster.network_client, AdminSettings())
+    with pytest.raises(ItemsFailed, match="gave up after 2 s: no answer came; it may be carried out yet"):
+        cluster.result(settle(admin.create_topics("t", timeout=2)))
+    with pytest.raises(ItemsFailed, match=r"no answer came$"):
+        cluster.result(settle(admin.create_topics("t", validate_only=True, timeout=2)))

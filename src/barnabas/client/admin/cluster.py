@@ -101,7 +101,7 @@ class ClusterOperations(AdminOperations):
             return error_for(response.error_code, response.error_message or "") if response.error_code else None
 
         request = UnregisterBrokerRequest(broker_id=broker_id)
-        driver = self._driver("unregister_broker", timeout)
+        driver = self._driver("unregister_broker", timeout, changes=True)
         await driver.send(request, CONTROLLER, error, is_retriable=controller_moves)
 
     async def describe_features(self, *, timeout: float | None = None) -> Features:

@@ -122,7 +122,7 @@ class ConfigOperations(AdminOperations):
         """
         from barnabas.protocol.messages import incremental_alter_configs as messages
 
-        driver = self._driver("alter_configs", timeout)
+        driver = self._driver("alter_configs", timeout, changes=not validate_only)
         wanted = {ConfigResource(*resource): _changes_of(change) for resource, change in changes.items()}
         await self._check_brokers(driver, wanted)
 

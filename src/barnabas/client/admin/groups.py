@@ -139,7 +139,7 @@ class GroupOperations(AdminOperations):
                 yield r.group_id, r.error_code and _group_error(r.error_code, r.group_id), None
 
         await self._at_coordinators(
-            self._driver("delete_groups", timeout),
+            self._driver("delete_groups", timeout, changes=True),
             list(group_ids),
             Coordinator,
             lambda asked: DeleteGroupsRequest(groups_names=asked),
@@ -161,7 +161,7 @@ class GroupOperations(AdminOperations):
         """
         from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
-        driver = self._driver("remove_members", timeout)
+        driver = self._driver("remove_members", timeout, changes=True)
         if members is None:
             found = await self.describe_groups([group_id], timeout=timeout)
             wanted = [
@@ -249,7 +249,7 @@ class GroupOperations(AdminOperations):
                 yield partition, code and _group_error(code, group_id), None
 
         await self._at_coordinators(
-            self._driver("alter_group_offsets", timeout),
+            self._driver("alter_group_offsets", timeout, changes=True),
             wanted,
             lambda _: Coordinator(group_id),
             lambda asked: RequestBuilder(commit_request(group_id, {p: wanted[p] for p in asked}), at_most=NAMES_UNTIL),
@@ -280,7 +280,7 @@ class GroupOperations(AdminOperations):
             for partition, code in commit_answers(response).items():
                 yield partition, code and _group_error(code, group_id), None
 
-        driver = self._driver("delete_group_offsets", timeout)
+        driver = self._driver("delete_group_offsets", timeout, changes=True)
         await self._at_coordinators(
             driver, partitions_of(partitions), lambda _: Coordinator(group_id), request, answers
         )

@@ -90,7 +90,7 @@ class LogDirOperations(AdminOperations):
         """
         from barnabas.protocol.messages import alter_replica_log_dirs as messages
 
-        driver = self._driver("alter_replica_log_dirs", timeout)
+        driver = self._driver("alter_replica_log_dirs", timeout, changes=True)
         paths = {TopicPartitionReplica(*replica): path for replica, path in directories.items()}
         await self._brokers(driver, [replica.broker_id for replica in paths])
 

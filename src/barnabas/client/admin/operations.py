@@ -10,7 +10,8 @@ from typing import Any, Final, TypeVar
 from barnabas.client.settings.admin import AdminSettings
 from barnabas.connection.broker.client_request import Error
 from barnabas.connection.network_client import ANY, CONTROLLER, Coordinator, NetworkClient, Node, Target
-from barnabas.connection.retry import Answer, RequestBuilder, Results, Retry, leader_of
+from barnabas.connection.promise import Promise
+from barnabas.connection.retry import Answer, Check, RequestBuilder, Results, Retry, leader_of
 from barnabas.connection.timers import spelled
 from barnabas.errors import (
     BrokerNotAvailable,
@@ -63,11 +64,32 @@ class AdminApiDriver(Retry):
     """Sends the requests of one operation until each item has a result or the timeout is over."""
 
     def __init__(
-        self, client: NetworkClient, name: str, *, timeout_s: float, request_timeout_s: float, retries: int
+        self,
+        client: NetworkClient,
+        name: str,
+        *,
+        timeout_s: float,
+        request_timeout_s: float,
+        retries: int,
+        changes: bool = False,
     ) -> None:
+        """`changes` says that the operation changes something, which may happen although no answer comes in time."""
         super().__init__(client, timeout_s=timeout_s, retries=retries, gave_up=f"{name} gave up")
         self._name = name
+        self._changes = changes
+        self._has_sent = False
         self._request_timeout_s = request_timeout_s
+
+    def send_once(
+        self,
+        request: Request | RequestBuilder,
+        target: Target,
+        check: Check | None = None,
+        *,
+        has_items: bool = False,
+    ) -> Promise[Any]:
+        self._has_sent = True
+        return super().send_once(request, target, check, has_items=has_items)
 
     @property
     def timeout_ms(self) -> int:
@@ -97,7 +119,11 @@ class AdminApiDriver(Retry):
     def given_up(self, error: Error | None) -> Error:
         """Returns the error of a pending item: its last one, and that the time or the retries are over."""
         if error is None or isinstance(error, OperationTimedOut):
-            return super().given_up(error)
+            given_up = super().given_up(error)
+            is_unanswered = error is None and self._has_sent and not self.attempts
+            if is_unanswered and self._changes and isinstance(given_up, OperationTimedOut):
+                return OperationTimedOut(f"{given_up}; it may be carried out yet", given_up.attempts)
+            return given_up
         if self.retries == 0:
             return error
         text = f"{self._name} gave up after {self.failures} tries, {spelled(self.timeout_s)} at most: {error}"
@@ -113,7 +139,7 @@ class AdminOperations:
         self._topic_users: Counter[str] = Counter()
         """The number of running operations that need a topic's leaders."""
 
-    def _driver(self, name: str, timeout: float | None) -> AdminApiDriver:
+    def _driver(self, name: str, timeout: float | None, *, changes: bool = False) -> AdminApiDriver:
         settings = self._settings
         return AdminApiDriver(
             self._client,
@@ -121,6 +147,7 @@ class AdminOperations:
             timeout_s=settings.default_api_timeout_ms / 1000 if timeout is None else timeout,
             request_timeout_s=settings.request_timeout_ms / 1000,
             retries=settings.retries,
+            changes=changes,
         )
 
     async def _at_controller(

@@ -32,7 +32,7 @@ class ReassignmentOperations(AdminOperations):
         """
         from barnabas.protocol.messages import alter_partition_reassignments as messages
 
-        driver = self._driver("alter_partition_reassignments", timeout)
+        driver = self._driver("alter_partition_reassignments", timeout, changes=True)
 
         def request(wanted: list[TopicPartition]) -> messages.AlterPartitionReassignmentsRequest:
             def partition(tp: TopicPartition) -> messages.ReassignablePartition:

@@ -86,7 +86,7 @@ class TopicOperations(AdminOperations):
 
         given = [topics] if isinstance(topics, NewTopic | str) else topics
         wanted = {t.name: t for t in (NewTopic(topic) if isinstance(topic, str) else topic for topic in given)}
-        driver = self._driver("create_topics", timeout)
+        driver = self._driver("create_topics", timeout, changes=not validate_only)
 
         def request(names: list[str]) -> messages.CreateTopicsRequest:
             creatable = [
@@ -117,7 +117,7 @@ class TopicOperations(AdminOperations):
         """Deletes topics with all their records. Raises ItemsFailed (UnknownTopicOrPartition, ...)."""
         from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
-        driver = self._driver("delete_topics", timeout)
+        driver = self._driver("delete_topics", timeout, changes=True)
 
         def request(wanted: list[str]) -> DeleteTopicsRequest:
             topics = [DeleteTopicState(name=name) for name in wanted]
@@ -191,7 +191,7 @@ class TopicOperations(AdminOperations):
         """
         from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 
-        driver = self._driver("create_partitions", timeout)
+        driver = self._driver("create_partitions", timeout, changes=not validate_only)
 
         def request(names: list[str]) -> CreatePartitionsRequest:
             topics = [CreatePartitionsTopic(name=name, count=counts[name]) for name in names]
@@ -230,7 +230,7 @@ class TopicOperations(AdminOperations):
         """
         from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 
-        driver = self._driver("elect_leaders", timeout)
+        driver = self._driver("elect_leaders", timeout, changes=True)
         request = ElectLeadersRequest(election_type=int(unclean), timeout_ms=driver.timeout_ms)
         request.topic_partitions = None
         if partitions is not None:
@@ -260,7 +260,7 @@ class TopicOperations(AdminOperations):
         """
         from barnabas.protocol.messages import delete_records as messages
 
-        driver = self._driver("delete_records", timeout)
+        driver = self._driver("delete_records", timeout, changes=True)
 
         def request(wanted: list[TopicPartition]) -> messages.DeleteRecordsRequest:
             topics = grouped(

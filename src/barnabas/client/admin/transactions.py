@@ -217,7 +217,7 @@ class TransactionOperations(AdminOperations):
                 for marked, code, _answer in partition_answers(result):
                     yield marked, code and _abort_error(code, marked, producer_id), None
 
-        driver = self._driver("abort_transaction", timeout)
+        driver = self._driver("abort_transaction", timeout, changes=True)
         await self._at_leaders(driver, [topic_partition], lambda _: request, answers)
 
     async def end_transaction(
@@ -238,7 +238,7 @@ class TransactionOperations(AdminOperations):
         """
         from barnabas.protocol.messages.end_txn import EndTxnRequest
 
-        driver = self._driver("end_transaction", timeout)
+        driver = self._driver("end_transaction", timeout, changes=True)
         if not self._client.metadata.cluster.brokers:
             await driver.refresh_metadata()  # connections tell how the cluster ends transactions
         request = EndTxnRequest(
