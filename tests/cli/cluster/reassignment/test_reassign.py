@@ -16,7 +16,7 @@ from barnabas.types import TopicPartition
 from cli.cluster.three_brokers import bootstrap as bootstrap
 from cli.cluster.three_brokers import kafka as kafka
 from cli.cluster.three_brokers import shared_cluster as shared_cluster
-from cli.conftest import Run, one_line
+from cli.conftest import Run, one_line, run_barnabas
 
 
 def replicas(kafka: Cluster, topic: str) -> list[list[int]]:
@@ -28,6 +28,7 @@ def test_a_plan_is_made_carried_out_and_taken_back(kafka: Cluster, in_process: R
     kafka.create_topic("t", assignments={0: [1], 1: [1], 2: [1]})
     in_process("produce", "t", input="a\nb\nc\n")
     before = in_process("cluster", "reassign", "plan", "t", "--current").stdout
+    assert "0 is below 1" in in_process("cluster", "reassign", "plan", "t", "-r", "0").stderr
     made = in_process("cluster", "reassign", "plan", "t", "-r", "3")
     assert made.stderr == "3 of 3 partitions change, 6 replicas to copy\n"
     plan = tmp_path / "plan.json"
@@ -38,6 +39,8 @@ def test_a_plan_is_made_carried_out_and_taken_back(kafka: Cluster, in_process: R
     assert sorted(each[0] for each in replicas(kafka, "t")) == [1, 2, 3]
     assert [kafka.in_sync_replicas("t", number) for number in range(3)] == [{1, 2, 3}] * 3
     assert in_process("cluster", "reassign", "status").stdout == "no reassignment is in progress\n"
+    again = in_process("cluster", "reassign", "execute", str(plan))
+    assert (again.returncode, again.stdout) == (0, "begun no partitions, 3 unchanged\n")
     plan.write_text(before)
     assert in_process("cluster", "reassign", "execute", str(plan), "--wait").returncode == 0
     assert replicas(kafka, "t") == [[1], [1], [1]]
@@ -188,7 +191,7 @@ def test_a_throttled_reassignment_shows_its_throttle_and_removes_it(
     ]
     plan.write_text(json.dumps({"version": 1, "partitions": entries}))
     begun = in_process("cluster", "reassign", "execute", str(plan), "--throttle", "1000")
-    assert (begun.returncode, begun.stdout) == (0, "begun 3 partitions\n")
+    assert (begun.returncode, begun.stdout) == (0, "begun 1 partition, 2 unchanged\n")
     assert "the throttle stays until" in begun.stderr
     lists = {"leader.replication.throttled.replicas": "0:1", "follower.replication.throttled.replicas": "0:3"}
     assert throttles(kafka) == {("topic", "t"): lists, ("broker", "1"): rates(1000), ("broker", "3"): rates(1000)}
@@ -198,7 +201,7 @@ def test_a_throttled_reassignment_shows_its_throttle_and_removes_it(
     assert row["bytes_left"] > 0
     assert "1.0 kB/s" in in_process("cluster", "reassign", "status").stdout
     faster = in_process("cluster", "reassign", "execute", str(plan), "--throttle", "100000000", "--wait")
-    assert (faster.returncode, faster.stdout) == (0, "reassigned 3 partitions\n")
+    assert (faster.returncode, faster.stdout) == (0, "reassigned 1 partition, 2 unchanged\n")
     assert faster.stderr.splitlines()[-1] == "removed the throttle from 1 topic and the brokers 1,3"
     assert not throttles(kafka)
     assert replicas(kafka, "t") == [[3], [2]]
@@ -275,3 +278,8 @@ def test_leaders_are_elected(kafka: Cluster, in_process: Run) -> None:
     assert "elected" in in_process("cluster", "elect", "t").stdout
     assert kafka.leader("t") == 1
     assert chosen_partitions(kafka.admin, ["t"]) == [TopicPartition("t", 0)]
+
+
+def test_a_plan_on_standard_input_is_called_that() -> None:
+    done = run_barnabas("cluster", "reassign", "execute", "-", input="{")
+    assert (done.returncode, done.stderr.partition(" JSON")[0]) == (2, "barnabas: standard input is no")

@@ -1,7 +1,7 @@
 """`barnabas cluster reassign` and `drain`: move replicas to other brokers."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -64,7 +64,9 @@ def plan(
         list[str] | None, Argument("TOPIC", "Only these topics; ^PATTERN for all that begin so.", check=check_topic)
     ] = None,
     broker: Annotated[list[int] | None, Option(help="Put replicas on this broker; repeat for more.")] = None,
-    replication_factor: Annotated[int, Option("-r", help="How many replicas each partition gets.", minimum=0)] = 0,
+    replication_factor: Annotated[
+        int | None, Option("-r", help="How many replicas each partition gets; as many as now if left out.", minimum=1)
+    ] = None,
     current: Annotated[bool, Option(help="Print the replicas of now, to go back to them later.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
@@ -85,7 +87,7 @@ def plan(
         return
     everything = without_removing(assignment_of(views), running)
     others = {tp: replicas for tp, replicas in everything.items() if tp not in present}
-    planned = plan_replicas(present, racks, replication_factor=replication_factor or None, others=others, sizes=sizes)
+    planned = plan_replicas(present, racks, replication_factor=replication_factor, others=others, sizes=sizes)
     print_json(reassignment_json(planned))
     if not json:
         changed = [tp for tp in planned if list(present[tp]) != planned[tp]]
@@ -109,12 +111,14 @@ def execute(
     copies, not producers and consumers; to change it, execute the plan again. It is removed at the end with --wait,
     and otherwise by `reassign status` after the end.
     """
-    planned = parse_assignment(_read(file), file)
+    planned = parse_assignment(_read(file), "standard input" if file == "-" else file)
     with cluster.admin() as admin:
+        present = assignment_of(admin.list_topics(internal=True))
         failed = begin_moves(admin, planned, wait=wait, throttle=throttle)
     if throttle and not wait:
         notice("the throttle stays until `barnabas cluster reassign status` finds that all is done")
-    _finish(planned, failed, "reassigned" if wait else "begun", json)
+    as_before = {tp for tp, replicas in planned.items() if list(present.get(tp, ())) == list(replicas)}
+    _finish(planned, failed, "reassigned" if wait else "begun", json, unchanged=as_before - failed.keys())
 
 
 def status(cluster: Cluster = DEFAULT_CLUSTER, json: Json = False) -> None:
@@ -209,19 +213,22 @@ def _finish(
     as_json: bool,
     *,
     nothing: str = "nothing to do",
+    unchanged: Collection[TopicPartition] = (),
 ) -> None:
+    results = dict.fromkeys(planned, done) | dict.fromkeys(unchanged, "unchanged") | dict.fromkeys(failed, "failed")
     report = [
-        {
-            **tp._asdict(),
-            "replicas": list(replicas),
-            "result": "failed" if tp in failed else done,
-            "error": failed.get(tp),
-        }
+        {**tp._asdict(), "replicas": list(replicas), "result": results[tp], "error": failed.get(tp)}
         for tp, replicas in sorted(planned.items())
     ]
-    succeeded = len(planned) - len(failed)
-    if as_json or succeeded or not planned:
-        show(report, as_json, lambda: f"{done} {plural(succeeded, 'partition')}" if planned else nothing)
+    succeeded = len(planned) - len(failed) - len(unchanged)
+
+    def text() -> str:
+        if not planned:
+            return nothing
+        return f"{done} {plural(succeeded, 'partition')}" + (f", {len(unchanged)} unchanged" if unchanged else "")
+
+    if as_json or succeeded or unchanged or not planned:
+        show(report, as_json, text)
     if failed:
         raise CommandFailed("; ".join(str(error) for error in failed.values()))
 
