@@ -31,3 +31,10 @@ def test_the_other_partitions_are_read_first(solo: str, in_process: Run) -> None
     done = in_process("consume", solo, "-e", "-q", "--timeout", "1")
     assert (done.returncode, sorted(done.stdout.splitlines())) == (1, ["in 0", "in 1"])
     assert "solo-2 has no leader" in one_line(done.stderr)
+
+
+def test_brokers_that_are_left_out_are_told(solo: str, in_process: Run) -> None:
+    for command in ("brokers", "log-dirs"):
+        done = in_process(command)
+        assert (done.returncode, done.stderr) == (0, "left out, not live: 1 broker (3)\n")
+        assert {line.split()[0] for line in done.stdout.splitlines()} == {"BROKER", "1", "2"}

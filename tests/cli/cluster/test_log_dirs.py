@@ -38,4 +38,6 @@ def test_a_replica_moves_to_another_directory(tmp_path: Path) -> None:
         ]
         refused = run("log-dirs", "move", "flights:0", "--to", str(tmp_path / "three"))
         assert refused.returncode == 1
-        assert "LOG_DIR_NOT_FOUND" in refused.stderr
+        assert refused.stderr == (
+            f"barnabas: broker 1 has no log directory {tmp_path / 'three'}; it has {one}, {two} (LOG_DIR_NOT_FOUND)\n"
+        )

@@ -55,6 +55,8 @@ def test_patterns_are_for_the_beginnings_of_names() -> None:
         assert chosen_names(asked, there, "topic") == found
     with pytest.raises(CommandFailed, match="no topic matches ^x; there are 3 topics".replace("^", r"\^")):
         chosen_names(["^x"], there, "topic")
+    with pytest.raises(CommandFailed, match=r"there is 1 topic$"):
+        chosen_names(["^x"], ["paid"], "topic")
     with pytest.raises(UsageError, match=r"regular expression '\^\('"):
         name_pattern("^(")
 

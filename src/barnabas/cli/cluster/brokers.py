@@ -7,6 +7,7 @@ from typing import Annotated
 from barnabas.cli.framework.app import App, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Bootstrap, Client, Cluster, Json, Profile
 from barnabas.cli.framework.output import CommandFailed, show, size_text, table
+from barnabas.cli.framework.resources import live_brokers
 from barnabas.client.admin.log_dirs import LogDir
 from barnabas.client.errors import ItemsFailed
 from barnabas.connection.broker.addresses import parse_bootstrap
@@ -19,7 +20,7 @@ app = App("List the brokers.", default="list")
 def list_brokers(cluster: Cluster = DEFAULT_CLUSTER, json: Json = False) -> None:
     """List the brokers with the partitions that they lead and keep, and the space that these take."""
     with cluster.admin() as admin:
-        description = admin.describe_cluster()
+        description = live_brokers(admin)
         topics = admin.list_topics(internal=True)
         directories: Mapping[int, list[LogDir]]
         try:

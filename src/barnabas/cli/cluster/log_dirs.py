@@ -8,12 +8,19 @@ from typing import Annotated, Any, Final
 from barnabas import Admin
 from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
-from barnabas.cli.framework.outcomes import outcomes
+from barnabas.cli.framework.outcomes import failures_text, outcomes
 from barnabas.cli.framework.output import CommandFailed, show, size_text, table
 from barnabas.cli.framework.progress import ProgressLines
-from barnabas.cli.framework.resources import PARTITIONS, broker_ids, check_partitions, chosen_partitions, plural
+from barnabas.cli.framework.resources import (
+    PARTITIONS,
+    broker_ids,
+    check_partitions,
+    chosen_partitions,
+    live_brokers,
+    plural,
+)
 from barnabas.client.admin.log_dirs import LogDir
-from barnabas.errors import UsageError, error_for
+from barnabas.errors import LogDirNotFound, UsageError, error_for
 from barnabas.types import TopicPartition
 
 app = App("Show the brokers' log directories and the replicas in them; move replicas.", default="describe")
@@ -40,12 +47,12 @@ def describe(
     """Show the log directories of brokers: their size, the room that is left, and the replicas in them."""
     with cluster.admin() as admin:
         partitions = chosen_partitions(admin, topic) if topic else None
-        brokers = broker_ids(admin, broker)
+        brokers = broker_ids(admin, broker) if broker else live_brokers(admin).brokers
         found, failed = outcomes(lambda: admin.describe_log_dirs(brokers, partitions))
     rows = [_row(directory) for node_id in sorted(found) for directory in found[node_id]]
     show(rows, json, lambda: _text(rows, replicas))
     if failed:
-        raise CommandFailed("; ".join(f"broker {node_id}: {error}" for node_id, error in failed.items()))
+        raise CommandFailed(failures_text({f"broker {node_id}": error for node_id, error in failed.items()}))
 
 
 def _row(directory: LogDir) -> dict[str, Any]:
@@ -130,6 +137,9 @@ def move(
             raise CommandFailed(f"broker {broker_id} has no replica of {', '.join(topics)}")
         wanted = {(*tp, broker_id): to for tp in partitions}
         _, failed = outcomes(lambda: admin.alter_replica_log_dirs(wanted))
+        if any(isinstance(error, LogDirNotFound) for error in failed.values()):
+            paths = [directory.path for directory in admin.describe_log_dirs([broker_id])[broker_id]]
+            raise LogDirNotFound(f"broker {broker_id} has no log directory {to}; it has {', '.join(paths)}")
         errors = {TopicPartition(*replica[:2]): str(error) for replica, error in failed.items()}
         begun = [tp for tp in partitions if tp not in errors]
         if wait:
@@ -141,7 +151,7 @@ def move(
     cells = [(row["topic"], row["partition"], row["result"]) for row in rows]
     show(rows, json, lambda: table(("topic", "partition", "result"), cells))
     if errors:
-        raise CommandFailed("; ".join(f"{tp}: {error}" for tp, error in errors.items()))
+        raise CommandFailed(failures_text(errors))
 
 
 def _broker(admin: Admin, asked: int | None) -> int:

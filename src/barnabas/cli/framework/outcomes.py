@@ -1,12 +1,12 @@
 """Calls about several things, of which some may fail."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from barnabas.client.errors import ClientError, ItemsFailed
 from barnabas.errors import BarnabasError
 
-__all__ = ["outcomes"]
+__all__ = ["failures_text", "outcomes"]
 
 
 def outcomes(call: Callable[[], Any]) -> tuple[Any, dict[Any, BarnabasError]]:
@@ -21,3 +21,9 @@ def outcomes(call: Callable[[], Any]) -> tuple[Any, dict[Any, BarnabasError]]:
             if isinstance(each, ClientError):
                 raise each from None
         return error.succeeded, error.failed
+
+
+def failures_text(failed: Mapping[Any, object]) -> str:
+    """Returns the errors of items in one line, each with its item in front, if it does not begin with that itself."""
+    texts = {item: str(error).removeprefix(f"{item}: ").removesuffix(".") for item, error in failed.items()}
+    return "; ".join(f"{item}: {text}" for item, text in texts.items())

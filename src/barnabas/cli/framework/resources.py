@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from barnabas import Admin
 from barnabas.cli.framework.options import parse_partitions
-from barnabas.cli.framework.output import CommandFailed
+from barnabas.cli.framework.output import CommandFailed, notice
+from barnabas.client.admin.cluster import ClusterDescription
 from barnabas.connection.cluster import TopicView
 from barnabas.errors import InvalidTopic, UnknownTopicOrPartition, UsageError
 from barnabas.metadata.topic_names import MAX_NAME_LENGTH, validate_topic_name
@@ -14,6 +15,7 @@ from barnabas.types import TopicPartition
 
 __all__ = [
     "PARTITIONS",
+    "are",
     "broker_ids",
     "check_partitions",
     "check_topic",
@@ -22,6 +24,7 @@ __all__ = [
     "chosen_partitions",
     "chosen_topics",
     "is_pattern",
+    "live_brokers",
     "name_pattern",
     "plural",
     "split_partitions",
@@ -83,7 +86,7 @@ def chosen_names(asked: Iterable[str], there: Iterable[str], what: str) -> list[
         pattern = name_pattern(text)
         matching = [name for name in names if pattern.fullmatch(name)]
         if not matching:
-            raise CommandFailed(f"no {what} matches {text}; there are {plural(len(names), what)}")
+            raise CommandFailed(f"no {what} matches {text}; there {are(len(names))} {plural(len(names), what)}")
         found += matching
     return list(dict.fromkeys(found))
 
@@ -137,6 +140,16 @@ def broker_ids(admin: Admin, asked: Iterable[int] | None, *, include_fenced: boo
     return there if asked is None else list(dict.fromkeys(asked))
 
 
+def live_brokers(admin: Admin) -> ClusterDescription:
+    """Returns the cluster with its live brokers alone, and says on standard error which others there are."""
+    described = admin.describe_cluster(include_fenced=True)
+    if described.fenced:
+        ids = ", ".join(map(str, sorted(described.fenced)))
+        notice(f"left out, not live: {plural(len(described.fenced), 'broker')} ({ids})")
+    live = {node_id: broker for node_id, broker in described.brokers.items() if node_id not in described.fenced}
+    return described._replace(brokers=live)
+
+
 def watermarks(
     admin: Admin, partitions: Iterable[TopicPartition], *, isolation: str = "read_uncommitted"
 ) -> dict[TopicPartition, tuple[int, int]]:
@@ -151,6 +164,10 @@ def some(names: Sequence[object], most: int = 3) -> str:
     """`t-0, t-1, t-2 and 5 more`."""
     more = len(names) - most
     return ", ".join(map(str, names[:most])) + (f" and {more} more" if more > 0 else "")
+
+
+def are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def plural(count: int, what: str) -> str:

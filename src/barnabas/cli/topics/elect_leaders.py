@@ -4,7 +4,7 @@ from typing import Annotated
 
 from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
-from barnabas.cli.framework.outcomes import outcomes
+from barnabas.cli.framework.outcomes import failures_text, outcomes
 from barnabas.cli.framework.output import CommandFailed, show, table
 from barnabas.cli.framework.resources import PARTITIONS, check_partitions, chosen_partitions
 from barnabas.errors import UsageError
@@ -39,4 +39,4 @@ def elect_leaders(
     unchanged = "every partition is led by its preferred replica; nothing was changed"
     show(rows, json, lambda: table(("topic", "partition", "result"), cells) if cells else unchanged)
     if failed:
-        raise CommandFailed("; ".join(f"{tp}: {error}" for tp, error in failed.items()))
+        raise CommandFailed(failures_text(failed))

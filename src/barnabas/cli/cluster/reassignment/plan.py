@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from barnabas.cli.framework.output import CommandFailed
-from barnabas.cli.framework.resources import plural
+from barnabas.cli.framework.resources import are, plural
 from barnabas.types import TopicPartition
 
 __all__ = ["Assignment", "Racks", "plan_replicas"]
@@ -42,7 +42,8 @@ def plan_replicas(
         factor = replication_factor or len(replicas)
         if factor > len(racks):
             raise CommandFailed(
-                f"{tp} needs {plural(factor, 'broker')} for its replicas, and there {_are(len(racks))} to put them on; "
+                f"{tp} needs {plural(factor, 'broker')} for its replicas, and there {are(len(racks))} "
+                f"{plural(len(racks), 'broker')} to put them on; "
                 f"add a broker{_or_fewer(tp.topic, len(racks))}"
             )
         planned[tp] = [node_id for node_id in replicas if node_id in racks][:factor]
@@ -53,10 +54,6 @@ def plan_replicas(
     _Levelling(planned, racks, load, weights).run()
     _spread_leaders(planned, others, racks)
     return planned
-
-
-def _are(brokers: int) -> str:
-    return f"{'is' if brokers == 1 else 'are'} {plural(brokers, 'broker')}"
 
 
 def _or_fewer(topic: str, brokers: int) -> str:
