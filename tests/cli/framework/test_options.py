@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas.cli.framework.options import parse_partitions, parse_settings
+from barnabas.cli.framework.options import Cluster, parse_partitions, parse_settings
 from barnabas.errors import UsageError
 
 
@@ -21,3 +21,14 @@ def test_settings() -> None:
     assert parse_settings(["a=b=c", " d = e "], "--config") == {"a": "b=c", "d": "e"}
     with pytest.raises(UsageError, match="NAME=VALUE"):
         parse_settings(["a"], "--config")
+
+
+def test_the_time_that_is_left_is_shared_and_never_all_used_up() -> None:
+    assert [Cluster(timeout=10).after(seconds).timeout for seconds in (0, 4, 9)] == [10, 6, 3]
+
+
+@pytest.mark.parametrize(("timeout", "connect_ms"), [(0.5, 450), (2, 1000), (10, 3000), (60, 10_000)])
+def test_a_connection_leaves_time_for_another(timeout: float, connect_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("BARNABAS_BOOTSTRAP", "BARNABAS_CLIENT_CONFIG", "BARNABAS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    assert Cluster(timeout=timeout).settings()["socket.connection.setup.timeout.ms"] == connect_ms

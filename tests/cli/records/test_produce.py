@@ -6,8 +6,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from barnabas.cli.framework.options import Cluster
+from barnabas.cli.records import produce
 from barnabas.records.compiled.bulk_rows import murmur2
+from barnabas.testing import Broker
 from cli.conftest import Run
 
 
@@ -163,3 +169,21 @@ def test_keys_and_headers_may_be_bytes(barnabas: Run, name: str) -> None:
     assert (refused.returncode, "the name UTF-8" in refused.stderr) == (2, True)
     assert barnabas("consume", name, "-e", "-f", r"%v\n", "--grep-header", "h=\udcfe").stdout == "a\nb\n"
     assert barnabas("consume", name, "-e", "-f", r"%k\n", "--key-as", "hex").stdout == "6bff\n6bff\n"
+
+
+def test_what_was_waited_for_before_counts_for_the_timeout(
+    in_process: Run, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[float] = []
+    settings = produce.producer_settings
+
+    def producer_settings(cluster: Cluster, **options: Any) -> dict[str, object]:
+        left.append(cluster.timeout)
+        return settings(cluster, **options)
+
+    monkeypatch.setattr(produce, "producer_settings", producer_settings)
+    with Broker() as broker:
+        broker.create_topic(name)
+        broker.faults.delay("METADATA", 1.0)
+        in_process("produce", name, "--timeout", "30", "-b", broker.bootstrap_servers, input="x\n")
+    assert 9 <= left[0] <= 29

@@ -30,7 +30,12 @@ DIGITS_MAX: Final = 10
 """The most digits of a partition's number, an int32."""
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 DEFAULT_TIMEOUT_S: Final = 30.0
+CONNECT_MIN_S: Final = 1.0
 CONNECT_TIMEOUT_S: Final = 10.0
+CONNECT_SHARE: Final = 0.3
+"""The share of the timeout in which a connection has to be made: after a broker that hangs others are tried."""
+LEFT_SHARE: Final = 0.3
+"""The least share of the timeout that the later steps of a command have, which may go on for long."""
 BOOTSTRAP: Final = "bootstrap.servers"
 REGISTRY_PREFIX: Final = "schema.registry."
 BOOTSTRAP_VARIABLE: Final = "BARNABAS_BOOTSTRAP"
@@ -97,7 +102,7 @@ class Cluster(NamedTuple):
             BOOTSTRAP: DEFAULT_BOOTSTRAP,
             "bootstrap.timeout.ms": 0,
             "client.id": CLIENT_ID,
-            "socket.connection.setup.timeout.ms": int(min(CONNECT_TIMEOUT_S, self.timeout * 0.9) * 1000),
+            "socket.connection.setup.timeout.ms": int(self._connect_timeout_s() * 1000),
             **given,
         }
 
@@ -105,6 +110,10 @@ class Cluster(NamedTuple):
         """Returns the given settings of a schema registry, without their prefix. Raises as `settings` does."""
         given = self._given().items()
         return {name.removeprefix(REGISTRY_PREFIX): value for name, value in given if name.startswith(REGISTRY_PREFIX)}
+
+    def after(self, seconds: float) -> "Cluster":
+        """Returns the options with the time that is left after the first steps of a command have taken `seconds`."""
+        return self._replace(timeout=max(self.timeout - seconds, self.timeout * LEFT_SHARE))
 
     def address(self) -> str:
         """Returns the bootstrap addresses. Raises as `settings` does."""
@@ -120,6 +129,10 @@ class Cluster(NamedTuple):
             known = AdminSettings.definitions.names()
             settings = {name: value for name, value in settings.items() if name in known}
         return Admin({"default.api.timeout.ms": int(self.timeout * 1000), **settings})
+
+    def _connect_timeout_s(self) -> float:
+        """Returns the timeout of one connection. It ends before that of the command, which can then name its reason."""
+        return min(max(self.timeout * CONNECT_SHARE, CONNECT_MIN_S), CONNECT_TIMEOUT_S, self.timeout * 0.9)
 
     def _given(self) -> dict[str, str]:
         """Returns the given settings by name. The command line wins over the environment; in each of them the address

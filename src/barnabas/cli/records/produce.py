@@ -1,6 +1,7 @@
 """`barnabas produce`: writes lines or JSON objects as records."""
 
 import sys
+import time
 from collections import deque
 from typing import Annotated, Any, BinaryIO, Final
 
@@ -110,15 +111,17 @@ def produce(
             empty_is_null,
             partition,
         )
-    settings = producer_settings(cluster, acks=acks, compression=compression, batch_bytes=batch_bytes)
     report = _Report(topic, json, quiet)
     with _open(file) as source:
+        began = time.monotonic()
         if not create:
             with cluster.admin(beside_another=True) as admin:
                 count = _partition_count(admin, topic)
             check_partition(topic, partition, count)
             if isinstance(parser, JsonParser):
                 parser = parser._replace(partition_count=count)
+        left = cluster.after(time.monotonic() - began)
+        settings = producer_settings(left, acks=acks, compression=compression, batch_bytes=batch_bytes)
         reader = LineReader(source, ends)
         # no progress line while a person types the records
         with Progress(lambda: _progress_text(reader), shown=not quiet and not source.isatty()) as progress:
