@@ -41,7 +41,10 @@ from barnabas.protocol.schema import Request
 if TYPE_CHECKING:
     from barnabas.connection.broker.sasl import Mechanism
 
-__all__ = ["BrokerConnection", "Buffer", "Completed", "Introduction"]
+__all__ = ["SILENT_HINT", "BrokerConnection", "Buffer", "Completed", "Introduction"]
+
+SILENT_HINT: Final = "connected, but no answer: not a Kafka broker, or a TLS listener, or it hangs"
+"""The remedy where a connection was made and the first request is not answered."""
 
 Buffer = bytes | bytearray | memoryview
 Completed = tuple[ClientRequest, Any]
@@ -396,7 +399,7 @@ class BrokerConnection:
         self._now = now
         overdue = next((request for request in (*self._in_flight, *self._unsent) if request.expires <= now), None)
         if overdue is not None:
-            hint = "connected, but no answer: not a Kafka broker, or a TLS listener" if self.stage == "version" else ""
+            hint = SILENT_HINT if self.stage == "version" else ""
             self._break(f"no answer to {overdue.name} in time", hint)
             return
         if now >= self._reauthenticate_at and self.ready:

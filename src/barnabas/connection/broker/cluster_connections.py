@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from barnabas.connection.broker.broker_connection import BrokerConnection, Buffer, Introduction
+from barnabas.connection.broker.broker_connection import SILENT_HINT, BrokerConnection, Buffer, Introduction
 from barnabas.connection.broker.client_request import Error, connection_lost
 from barnabas.connection.timers import NEVER, exponential_backoff
 from barnabas.errors import Attempt, ConnectionLost
@@ -323,7 +323,7 @@ class ClusterConnections:
                 self._fail(node, connection.broken, now)
             elif now >= node.setup_until:
                 stage = connection.stage if node.connected else "tcp"
-                hint = "connected, but no answer: not a Kafka broker, or a TLS listener" if node.connected else ""
+                hint = SILENT_HINT if node.connected else ""
                 self._fail(node, connection_lost(node.address, stage, "timed out", hint), now)
             elif now >= connection.last_used + self.settings.idle_max_s and node.connected and not connection.in_flight:
                 self._drop(node, connection_lost(node.address, "request", "idle for connections.max.idle.ms"))
