@@ -17,6 +17,7 @@ from barnabas.protocol.schema import Request, Response
 
 __all__ = [
     "FORWARDABLE",
+    "FORWARDED_IN_PART",
     "SERVED",
     "SERVED_TO_BROKERS",
     "ApiKey",
@@ -155,11 +156,12 @@ for _key in (ApiKey.METADATA, ApiKey.DESCRIBE_CLUSTER, ApiKey.FIND_COORDINATOR):
 FORWARDABLE: Final = frozenset(
     (
         *(ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.ELECT_LEADERS),
-        *(ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_PARTITION_REASSIGNMENTS),
-        ApiKey.UNREGISTER_BROKER,
+        *(ApiKey.ALTER_CONFIGS, ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.UNREGISTER_BROKER),
     )
 )
-"""The APIs that change metadata. A broker that is not the controller forwards them."""
+"""The APIs that change metadata. A broker that is not the controller forwards them as they are."""
+FORWARDED_IN_PART: Final = frozenset((ApiKey.INCREMENTAL_ALTER_CONFIGS,))
+"""The APIs that change metadata and what belongs to one broker: their handlers forward the part about metadata."""
 
 _PEER_MESSAGES: Final = "barnabas.protocol.peer_messages"
 _PRIVATE: Final[dict[int, tuple[str, str, str]]] = {

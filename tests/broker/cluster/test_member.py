@@ -1,6 +1,7 @@
 """Brokers as members of a cluster, each on a thread of its own: joining, forwarding, fencing, leaving, coming back."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -182,6 +183,44 @@ def test_any_broker_changes_metadata_and_all_know_then(make: Make, node_id: int)
         assert wire.ask(wanted, 6).responses[0].error_code == 0
         for other in (1, 2, 3):
             assert cluster.image(other).topics == {}
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_log_levels_are_those_of_the_broker_that_is_asked(
+    cluster: Cluster, version: int, request: pytest.FixtureRequest
+) -> None:
+    logger = logging.getLogger("barnabas.test.levels")
+    request.addfinalizer(lambda: logger.setLevel(logging.NOTSET))
+    cluster.create("t", (1, 2))
+    level = AlterableConfig(name=logger.name, config_operation=0, value="DEBUG")
+    setting = AlterableConfig(name="retention.ms", config_operation=0, value="5000")
+    wanted = [
+        AlterConfigsResource(resource_type=8, resource_name="1", configs=[level]),
+        AlterConfigsResource(resource_type=2, resource_name="t", configs=[setting]),
+        AlterConfigsResource(resource_type=8, resource_name="2", configs=[level]),
+        AlterConfigsResource(resource_type=2, resource_name="nope", configs=[setting]),
+    ]
+    with Wire(cluster.brokers[2]) as wire:
+        responses = wire.ask(IncrementalAlterConfigsRequest(resources=wanted), version).responses
+    told = [(r.resource_type, r.resource_name, r.error_code, r.error_message) for r in responses]
+    assert told == [
+        (8, "1", 42, "Unexpected node id. Expected 2, but received 1"),
+        (2, "t", 0, None),
+        (8, "2", 0, None),
+        (2, "nope", 3, "The topic 'nope' does not exist."),
+    ]
+    assert logger.level == logging.DEBUG
+    assert cluster.image(2).topic_config("t") == {"retention.ms": "5000"}
+
+
+def test_a_log_level_needs_no_controller(cluster: Cluster, request: pytest.FixtureRequest) -> None:
+    logger = logging.getLogger("barnabas.test.levels")
+    request.addfinalizer(lambda: logger.setLevel(logging.NOTSET))
+    level = AlterableConfig(name=logger.name, config_operation=0, value="DEBUG")
+    resource = AlterConfigsResource(resource_type=8, resource_name="2", configs=[level])
+    with cluster.stopped(1), Wire(cluster.brokers[2]) as wire:
+        assert wire.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses[0].error_code == 0
+    assert logger.level == logging.DEBUG
 
 
 def test_a_topic_is_created_by_its_first_use_on_any_broker(cluster: Cluster) -> None:

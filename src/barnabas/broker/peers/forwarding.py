@@ -13,6 +13,7 @@ from typing import Any, Final
 from barnabas.broker.peers.peer_connections import PeerConnections, Role
 from barnabas.broker.peers.principals import encode_principal
 from barnabas.broker.requests.request_context import RequestContext
+from barnabas.connection.broker.client_request import body_of, client_id_field, request_frame
 from barnabas.connection.timers import exponential_backoff
 from barnabas.errors import (
     BarnabasError,
@@ -25,9 +26,12 @@ from barnabas.errors import (
     error_for,
 )
 from barnabas.network.connection import Parts
+from barnabas.protocol.apis import message_classes
+from barnabas.protocol.codec import decode
 from barnabas.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from barnabas.protocol.schema import Request
 
-__all__ = ["Forwarder", "pack_host", "unpack_host"]
+__all__ = ["Forwarder", "forward_part", "pack_host", "unpack_host"]
 
 TIMEOUT_S: Final = 30.0
 BACKOFF_S: Final = 0.05
@@ -106,6 +110,18 @@ class Forwarder:
         if data is None:
             raise UnknownServerError("the controller's response to a forwarded request is empty")
         return (len(data).to_bytes(4, "big") + data,)
+
+
+async def forward_part(
+    forward: Callable[[memoryview, RequestContext], Coroutine[Any, Any, Parts]], part: Request, context: RequestContext
+) -> Any:
+    """Returns the controller's response to a part of a client's request. `forward` is `Forwarder.forward`."""
+    version = context.api_version
+    frame = request_frame(part, version, context.correlation_id, client_id_field(context.client_id or ""))
+    parts = await forward(memoryview(frame)[4:], context)
+    data = b"".join(parts)  # type: ignore[arg-type]  # these APIs send no slices of files
+    version, position = body_of(part.API_KEY, version, data, 4)
+    return decode(message_classes(part.API_KEY)[1], version, data, position)[0]
 
 
 def pack_host(host: str) -> bytes:

@@ -1,10 +1,20 @@
 """IncrementalAlterConfigs: single settings change, and refused ones do not hinder others."""
 
+import logging
+from typing import Any
+
 import pytest
 
 from barnabas.broker.server import Broker
 from barnabas.controller.requests import ResourceType
-from barnabas.errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
+from barnabas.errors import (
+    InvalidConfig,
+    InvalidRequest,
+    KafkaError,
+    NotController,
+    RequestTimedOut,
+    UnknownTopicOrPartition,
+)
 from barnabas.protocol.apis import ApiKey
 from broker.admin_rig import create, versions
 from broker.handlers.configs.configs_rig import (
@@ -81,3 +91,24 @@ def test_dynamic_settings_of_the_broker_reach_its_topics(broker: Broker) -> None
     assert value_of(broker, TOPIC, "b", "retention.ms") == "5000"
     assert change(broker, (BROKER, "1", [("num.partitions", SET, "5")]))[0][0] == InvalidRequest.code
     assert change(broker, (BROKER, "2", [("log.retention.ms", SET, "5")]))[0][0] == InvalidRequest.code
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"), [(NotController("this broker is the controller itself"), 0), (RequestTimedOut("slow"), 7)]
+)
+def test_a_controller_out_of_reach_does_not_hinder_log_levels(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, failure: KafkaError, code: int
+) -> None:
+    class Membership:
+        is_controller = False
+
+        async def forward(self, frame: memoryview, context: Any) -> Any:
+            raise failure
+
+    logger = logging.getLogger("barnabas.test.levels")
+    monkeypatch.setattr(logger, "level", logging.NOTSET)
+    monkeypatch.setattr(Broker, "cluster", Membership())
+    results = change(broker, (TOPIC, "a", [("retention.ms", SET, "5")]), (LOGGER, "1", [(logger.name, SET, "DEBUG")]))
+    assert [found for found, _ in results] == [code, 0]
+    assert logger.level == logging.DEBUG
+    assert value_of(broker, TOPIC, "a", "retention.ms") == ("7" if code else "5")

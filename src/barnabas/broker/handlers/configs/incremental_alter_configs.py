@@ -1,18 +1,20 @@
 """IncrementalAlterConfigs v0-v1: sets, deletes, appends to and subtracts from single settings of topics and brokers.
 
-Log levels belong to this process: they are changed without the controller, and last until the process ends.
+Log levels belong to this process: they are changed without the controller, and last until the process ends. A broker
+that is not the controller forwards the rest of a request.
 """
 
 from collections import Counter
 from collections.abc import Iterator
 
 from barnabas.broker.handlers.configs.config_results import ConfigResult, all_or_each, result_responses
+from barnabas.broker.peers.forwarding import forward_part
 from barnabas.broker.process import loggers
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
 from barnabas.controller.configuration_control import check_operations, parse_node_id
 from barnabas.controller.requests import ConfigOperation, ConfigResource, ResourceType
-from barnabas.errors import InvalidRequest, KafkaError
+from barnabas.errors import InvalidRequest, KafkaError, NotController, error_for
 from barnabas.protocol.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
@@ -35,13 +37,38 @@ async def handle(
     kept = [change for change in changes if not _is_logger(change)]
     stored: Iterator[ConfigResult] = iter(())
     if kept:
-        altered = broker.controller.call(
-            lambda controller: controller.incremental_alter_configs(kept, validate_only=request.validate_only)
-        )
-        stored = iter(await all_or_each(altered, kept))
+        stored = iter(await all_or_each(_alter_stored(broker, request, kept, context), kept))
     levels = iter(_levels(broker, [change for change in changes if _is_logger(change)], request.validate_only))
     results = [next(levels) if _is_logger(change) else next(stored) for change in changes]
     return IncrementalAlterConfigsResponse(responses=result_responses(AlterConfigsResourceResponse, results))
+
+
+async def _alter_stored(
+    broker: BrokerServices,
+    request: IncrementalAlterConfigsRequest,
+    changes: list[ResourceChange],
+    context: RequestContext,
+) -> list[ConfigResult]:
+    """Has the controller make the changes that the registry keeps, wherever it is."""
+    cluster = broker.cluster
+    if cluster is not None and not cluster.is_controller and not context.is_broker:
+        resources = [resource for resource in request.resources if resource.resource_type != ResourceType.BROKER_LOGGER]
+        part = IncrementalAlterConfigsRequest(resources=resources, validate_only=request.validate_only)
+        try:
+            response: IncrementalAlterConfigsResponse = await forward_part(cluster.forward, part, context)
+        except NotController:
+            pass  # this broker has become the controller
+        else:
+            return list(map(_result_of, response.responses))
+    return await broker.controller.call(
+        lambda controller: controller.incremental_alter_configs(changes, validate_only=request.validate_only)
+    )
+
+
+def _result_of(response: AlterConfigsResourceResponse) -> ConfigResult:
+    code = response.error_code
+    failure = error_for(code, response.error_message or "") if code else None
+    return ConfigResource(response.resource_type, response.resource_name), failure
 
 
 def _is_logger(change: ResourceChange) -> bool:

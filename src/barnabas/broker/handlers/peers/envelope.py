@@ -22,7 +22,7 @@ from barnabas.errors import (
     UnsupportedVersion,
 )
 from barnabas.network.connection import Parts, PendingReply
-from barnabas.protocol.apis import FORWARDABLE, ApiKey, message_classes, response_header_version
+from barnabas.protocol.apis import FORWARDABLE, FORWARDED_IN_PART, ApiKey, message_classes, response_header_version
 from barnabas.protocol.codec import MalformedMessage, decode
 from barnabas.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from barnabas.protocol.schema import Message
@@ -67,7 +67,7 @@ def _handle(
         raise UnsupportedVersion(str(error)) from None
     except MalformedMessage as error:
         raise InvalidRequest(str(error)) from None
-    if forwarded.api_key not in FORWARDABLE:
+    if forwarded.api_key not in FORWARDABLE | FORWARDED_IN_PART:
         raise InvalidRequest(f"{ApiKey(forwarded.api_key).name} is not forwarded")
     forwarded.principal = principal
     try:
