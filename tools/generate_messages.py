@@ -36,9 +36,9 @@ EXTENSIONS = [
     ("describe_groups", "DescribedGroup", "rebalances", "string", range(5, 7), 10_000),
     # The progress of a compacted log's cleaning, as JSON, for the same reason and in the same way.
     ("describe_log_dirs", "DescribeLogDirsPartition", "compaction", "string", range(2, 6), 10_000),
-    # The last changes of leaders, as JSON, at most as many as the request asks for.
+    # The last changes of leaders, as JSON, at most as many as the request asks for. A string would be cut at 32 KiB.
     ("describe_cluster", "DescribeClusterRequest", "leader_changes_max", "int32", range(3), 10_000),
-    ("describe_cluster", "DescribeClusterResponse", "leader_changes", "string", range(3), 10_000),
+    ("describe_cluster", "DescribeClusterResponse", "leader_changes", "bytes", range(3), 10_000),
     # The other brokers that do not answer this one within the time that the request gives them, as JSON.
     ("describe_cluster", "DescribeClusterRequest", "unreached_peers_wait_ms", "int32", range(3), 10_001),
     ("describe_cluster", "DescribeClusterResponse", "unreached_peers", "string", range(3), 10_001),
@@ -200,7 +200,7 @@ def collect(name: str, kind: EntityType) -> tuple[Collector, str, dict[int, bool
         if api == name and struct_name in collector.structs:
             struct = collector.structs[struct_name]
             present = list(versions)
-            nullable, default = (present, None) if field_kind == "string" else ([], 0)
+            nullable, default = (present, None) if field_kind in ("string", "bytes") else ([], 0)
             struct.attributes[field_name] = Attribute(
                 field_name, field_kind, False, False, present, nullable, tag, default, list(present)
             )

@@ -84,8 +84,8 @@ class ClusterOperations(AdminOperations):
         return ClusterDescription(response.cluster_id, response.controller_id, brokers, fenced, epochs)
 
     async def leader_changes(self, limit: int = 10_000, *, timeout: float | None = None) -> list[LeaderChange] | None:
-        """Returns the last changes of partitions' leaders, oldest first. Barnabas's brokers keep ten thousand of them
-        and send these in a tagged field of their own; None from other brokers."""
+        """Returns the last changes of partitions' leaders, oldest first. Barnabas's brokers keep ten thousand of
+        them, a thousand with ZooKeeper, and send these in a tagged field of their own; None from other brokers."""
         from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 
         request = DescribeClusterRequest(leader_changes_max=limit)
@@ -119,7 +119,7 @@ class ClusterOperations(AdminOperations):
         )
 
 
-def _leader_changes(text: str | None) -> list[LeaderChange] | None:
+def _leader_changes(text: bytes | None) -> list[LeaderChange] | None:
     if text is None:
         return None
     import json

@@ -41,6 +41,6 @@ class DescribeClusterResponse(Response):
     controller_id: int = field("int32", 0, 2, default=-1)
     brokers: Sequence[DescribeClusterBroker] = field(DescribeClusterBroker, 0, 2, default=(), array=True)
     cluster_authorized_operations: int = field("int32", 0, 2, default=-2147483648)
-    leader_changes: str | None = field("string", 0, 2, default=None, nullable_from=0, tag=10000)
+    leader_changes: bytes | None = field("bytes", 0, 2, default=None, nullable_from=0, tag=10000)
     unreached_peers: str | None = field("string", 0, 2, default=None, nullable_from=0, tag=10001)
     registry_loss: str | None = field("string", 0, 2, default=None, nullable_from=0, tag=10002)

@@ -1,5 +1,6 @@
 """DescribeCluster: the brokers and the controllers that clients see."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from barnabas.errors import (
 from barnabas.metadata.image import BrokerImage, MetadataImage
 from barnabas.protocol.apis import ApiKey
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
+from barnabas.registry.registry import LeaderChange
 from barnabas.types import BrokerId
 from broker import admin_rig
 from broker.admin_rig import ask, versions
@@ -58,7 +60,14 @@ def test_fenced_brokers_are_shown_to_those_who_ask() -> None:
 def test_the_history_of_leaders_is_for_those_who_ask(broker: Broker, version: int) -> None:
     assert ask(broker, DescribeClusterRequest(), version).leader_changes is None
     asked = ask(broker, DescribeClusterRequest(leader_changes_max=5), version)
-    assert (asked.error_code, asked.leader_changes, len(asked.brokers)) == (0, "[]", 1)
+    assert (asked.error_code, asked.leader_changes, len(asked.brokers)) == (0, b"[]", 1)
+
+
+def test_the_whole_history_of_leaders_is_told(broker: Broker) -> None:
+    rows = [LeaderChange(n, "t", n, BrokerId(1), BrokerId(2), 7, "a broker has stopped", 5) for n in range(10_001)]
+    assert broker.registry.write([], controller_epoch=broker.image.controller_epoch, leader_changes=rows)
+    told = json.loads(ask(broker, DescribeClusterRequest(leader_changes_max=10_000)).leader_changes)
+    assert [LeaderChange(**row) for row in told] == rows[1:]
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CLUSTER))
