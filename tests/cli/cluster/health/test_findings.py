@@ -91,13 +91,32 @@ def test_a_registry_whose_file_is_gone() -> None:
 
 
 def test_brokers_that_are_not_there() -> None:
-    state = ClusterState(BROKERS, frozenset({2, 3}), topics=(topic("t", (1, (1, 2, 9), (1,))),))
+    brokers = {**BROKERS, 4: Broker(BrokerId(4), "127.0.0.1", 9095, None)}
+    state = ClusterState(brokers, frozenset({2, 3}), topics=(topic("t", (1, (1, 2), (1,)), (1, (1, 9), (1,))),))
     stopped, idle, unknown = found(state, "broker")
     assert (stopped.status, stopped.target) == ("failed", "broker 2")
-    assert "`barnabas cluster drain 2 --execute`, then `barnabas cluster unregister 2`" in stopped.hint
+    assert stopped.hint == (
+        "start it, also with an empty directory; or, if it is gone for good:"
+        " `barnabas cluster drain 2 --execute`, then `barnabas cluster unregister 2`"
+    )
     assert (idle.status, idle.target) == ("warning", "broker 3")
     assert "drain" not in idle.hint
     assert unknown.detail == "is not registered; it has 1 replica"
+
+
+def test_a_dead_broker_without_which_there_are_too_few_or_no_data() -> None:
+    full = topic("t", (2, (1, 2, 3), (2, 3)))
+    (stopped,) = found(ClusterState(BROKERS, frozenset({1}), topics=(full,)), "broker")
+    assert stopped.hint.endswith(
+        "if it is gone for good: add another broker, then `barnabas cluster drain 1 --execute`,"
+        " then `barnabas cluster unregister 1`"
+    )
+    alone = topic("one", (2, (2,), (2,)), (-1, (1,), (1,)), (-1, (1, 2), ()))
+    (stopped,) = found(ClusterState(BROKERS, frozenset({1}), topics=(full, alone)), "broker")
+    assert stopped.hint == (
+        "start it with its data: no live broker has an in-sync replica of one-1, one-2;"
+        " if the data are lost for good, its log says at the start how to give them up"
+    )
 
 
 def test_live_brokers_that_others_cannot_reach() -> None:
@@ -139,6 +158,8 @@ def test_partitions_without_a_leader_and_below_the_minimum() -> None:
     assert offline.hint.startswith("start broker 2; ")
     assert "`barnabas elect-leaders t:0 --unclean`" in offline.hint
     assert not found(state, "min-isr")
+    (copyless,) = found(state._replace(fenced=frozenset({1, 2})), "offline")
+    assert copyless.hint == "start broker 2: no live broker has a usable replica"
     (below,) = found(ClusterState(BROKERS, under_replicated=(row(1, [1, 2], [1], accepts=False),)), "min-isr")
     assert below.detail == "t-0 has fewer replicas in sync than min.insync.replicas"
     many = ClusterState(BROKERS, under_replicated=(row(-1, [1], [], accepts=False),) * 5)
@@ -183,17 +204,34 @@ def test_the_reason_why_a_replica_is_not_in_sync(changes: dict[str, Any], status
     assert check.hint
 
 
+def test_a_replica_on_a_live_broker_has_no_leader_to_copy_from() -> None:
+    state = ClusterState(BROKERS, frozenset({2}), under_replicated=(row(-1, [1, 2], [2]),))
+    (check,) = found(state, "replica")
+    assert (check.target, check.status) == ("broker 1", "failed")
+    assert check.detail == "t-0 is not in sync: it has no leader to copy from"
+
+
 def test_leaders_that_are_not_the_preferred_ones() -> None:
     state = ClusterState(
         BROKERS, topics=(topic("t", (2, (1, 2, 3), (1, 2, 3)), (2, (1, 2, 3), (2, 3)), (3, (3, 2), (2, 3))),)
     )
-    (uneven,) = found(state, "leaders")
+    uneven, _ = found(state, "leaders")
     assert (uneven.status, uneven.detail) == ("warning", "t-0 not led by its preferred leader")
     assert "`barnabas elect-leaders --all-topics`" in uneven.hint
     state = ClusterState(BROKERS, topics=(topic("t", *[(1, (1, 2), (1, 2))] * 3),))
     (idle,) = found(state, "leaders")
     assert (idle.target, idle.detail) == ("broker 3", "has no replica of any partition")
     assert "`barnabas cluster balance`" in idle.hint
+
+
+def test_leaders_other_than_the_preferred_ones_are_counted() -> None:
+    partitions = [(1, (1, 2), (1, 2)), (1, (2, 1), (1,)), (-1, (3, 2), ()), (2, (1, 2), (1, 2))]
+    state = ClusterState(BROKERS, frozenset({3}), topics=(topic("t", *partitions),))
+    moved, others = found(state, "leaders")
+    assert moved.detail == "t-3 not led by its preferred leader"
+    assert (others.status, others.target) == ("warning", "4 partitions")
+    assert others.detail == "1 led by their preferred leaders, 2 by others, 1 by none"
+    assert "ok" not in {check.status for check in findings(state) if check.name == "leaders"}
 
 
 def test_leaders_that_are_uneven_by_their_assignment() -> None:

@@ -104,14 +104,34 @@ def _brokers(state: ClusterState) -> Iterator[Check]:
     missing = sorted(state.fenced | (replicas.keys() - state.brokers.keys()))
     for node_id in missing:
         what = "has stopped or is not heard of" if node_id in state.fenced else "is not registered"
-        away = f"`barnabas cluster unregister {node_id}`"
-        if replicas[node_id]:
-            away = f"`barnabas cluster drain {node_id} --execute`, then {away}"
         detail = f"{what}; it has {plural(replicas[node_id], 'replica')}"
-        hint = f"start it, also with an empty directory; or, if it is gone for good: {away}"
-        yield Check("broker", f"broker {node_id}", FAILED if replicas[node_id] else WARNING, detail, hint)
+        status = FAILED if replicas[node_id] else WARNING
+        yield Check("broker", f"broker {node_id}", status, detail, _way_back(state, node_id))
     if not missing:
         yield Check("broker", f"broker {ids_text(state.live)}", OK, "live")
+
+
+def _way_back(state: ClusterState, node_id: int) -> str:
+    """Returns what to do about a broker that is not live."""
+    kept = [
+        (TopicPartition(view.name, p.partition), p)
+        for view in state.topics
+        for p in view.in_order()
+        if node_id in p.replicas
+    ]
+    others = set(state.live) - {node_id}
+    alone = [tp for tp, p in kept if others.isdisjoint(p.in_sync_replicas)]
+    if alone:
+        return (
+            f"start it with its data: no live broker has an in-sync replica of {some(alone, NAMED_MAX)}; if the data"
+            " are lost for good, its log says at the start how to give them up"
+        )
+    steps = [f"`barnabas cluster unregister {node_id}`"]
+    if kept:
+        steps.insert(0, f"`barnabas cluster drain {node_id} --execute`")
+    if max((len(p.replicas) for _, p in kept), default=0) > len(others):
+        steps.insert(0, "add another broker")
+    return f"start it, also with an empty directory; or, if it is gone for good: {', then '.join(steps)}"
 
 
 def _peers(state: ClusterState) -> Iterator[Check]:
@@ -168,10 +188,14 @@ def _partitions(state: ClusterState) -> Iterator[Check]:
     offline = [row for row in state.under_replicated if row["leader"] < 0]
     for row in offline[:NAMED_MAX]:
         eligible = row["elr"] or row["isr"] or row["replicas"]
-        hint = (
-            f"start broker {' or '.join(map(str, eligible))}; if it is gone for good, an unclean election gives up"
-            f" what only it had: `barnabas elect-leaders {row['topic']}:{row['partition']} --unclean`"
-        )
+        hint = f"start broker {' or '.join(map(str, eligible))}"
+        if not set(state.live).isdisjoint(set(row["replicas"]) - set(row["offline_replicas"])):
+            hint += (
+                "; if it is gone for good, an unclean election gives up what only it had:"
+                f" `barnabas elect-leaders {row['topic']}:{row['partition']} --unclean`"
+            )
+        else:
+            hint += ": no live broker has a usable replica"
         yield Check("offline", str(_partition_of(row)), FAILED, "has no leader: it serves nothing", hint)
     if len(offline) > NAMED_MAX:
         hint = "`barnabas cluster under-replicated` lists them"
@@ -201,6 +225,11 @@ def _missing_replicas(state: ClusterState) -> Iterator[Check]:
                 "their log directory has failed",
                 f"mend or mount the disk of broker {node_id}, and restart it",
             ),
+            "leaderless": (
+                FAILED,
+                f"{'it has' if len(rows) == 1 else 'they have'} no leader to copy from",
+                "bring a leader back, as the lines above say",
+            ),
             "added": (WARNING, "they are being copied", "`barnabas cluster reassign status` shows how far they are"),
             "throttled": (
                 WARNING,
@@ -228,6 +257,8 @@ def _reason(state: ClusterState, row: Mapping[str, Any], node_id: int) -> str:
     here = any(replica[:2] == tp for directory in directories for replica in directory.replicas)
     if node_id in row["offline_replicas"] or (not here and any(directory.error_code for directory in directories)):
         return "directory"
+    if row["leader"] < 0:
+        return "leaderless"
     if _is_throttled(state, row, node_id):
         return "throttled"
     moving = state.reassignments.get(tp)
@@ -264,6 +295,15 @@ def _leaders(state: ClusterState) -> Iterator[Check]:
         detail = f"{some(moved, NAMED_MAX)} not led by {'its' if len(moved) == 1 else 'their'} preferred leader"
         hint = "the load is uneven: `barnabas elect-leaders --all-topics`"
         yield Check("leaders", plural(len(moved), "partition"), WARNING, detail, hint)
+    by_preferred = sum(p.leader == p.replicas[0] for _, p in partitions)
+    by_none = sum(p.leader < 0 for _, p in partitions)
+    by_others = len(partitions) - by_preferred - by_none
+    if by_others + by_none > len(moved):
+        counts = [f"{by_preferred} led by their preferred leaders"]
+        counts += [f"{by_others} by others"] if by_others else []
+        counts += [f"{by_none} by none"] if by_none else []
+        hint = "preferred leaders lead again once their replicas are in sync: see the lines above"
+        yield Check("leaders", plural(len(partitions), "partition"), WARNING, ", ".join(counts), hint)
     having = {node_id for _, p in partitions for node_id in p.replicas}
     idle = [node_id for node_id in state.live if node_id not in having]
     if idle and len(partitions) >= len(state.live):
@@ -271,7 +311,7 @@ def _leaders(state: ClusterState) -> Iterator[Check]:
         yield Check("leaders", f"broker {ids_text(idle)}", WARNING, "has no replica of any partition", hint)
     uneven = [] if idle else list(_uneven_leaders(state))
     yield from uneven
-    if not moved and not idle and not uneven:
+    if by_preferred == len(partitions) and not idle and not uneven:
         yield Check("leaders", plural(len(partitions), "partition"), OK, "led by their preferred leaders")
 
 
