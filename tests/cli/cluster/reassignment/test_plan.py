@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.cli.cluster.reassignment.plan import Assignment, plan_replicas
+from barnabas.cli.cluster.reassignment.plan import REPLICA_BYTES_MIN, Assignment, plan_replicas
 from barnabas.cli.framework.output import CommandFailed
 from barnabas.types import TopicPartition
+
+MB = 1_000_000
 
 
 def partitions(*replicas: list[int]) -> dict[TopicPartition, list[int]]:
@@ -90,7 +92,7 @@ def clusters(
     )
     some = st.lists(st.sampled_from(sorted(racks)), min_size=1, max_size=3, unique=True)
     present = partitions(*draw(st.lists(some, max_size=25)))
-    sizes = {tp: draw(st.sampled_from([0, 1, 10, 50, 1000])) for tp in present}
+    sizes = {tp: draw(st.sampled_from([0, 1, 10, 50, 1000])) * MB for tp in present}
     return present, racks, sizes
 
 
@@ -122,7 +124,7 @@ def leaders(assignment: Assignment) -> Counter[int]:
 
 
 def loads(assignment: Assignment, sizes: Mapping[TopicPartition, int]) -> Counter[int]:
-    base = sum(sizes.values()) // (10 * len(sizes)) + 1 if sizes else 1
+    base = max(REPLICA_BYTES_MIN, sum(sizes.values()) // (10 * max(1, len(sizes))))
     found: Counter[int] = Counter()
     for tp, replicas in assignment.items():
         found.update(dict.fromkeys(replicas, sizes[tp] + base))
@@ -162,7 +164,7 @@ def test_only_a_new_broker_gets_replicas_where_all_was_even(
     old = range(1, brokers + 1)
     some = st.lists(st.sampled_from(old), min_size=min(factor, brokers), max_size=min(factor, brokers), unique=True)
     present = partitions(*data.draw(st.lists(some, min_size=count, max_size=count)))
-    size = data.draw(st.integers(0, 10_000))
+    size = data.draw(st.integers(0, 10_000)) * MB
     sizes = dict.fromkeys(present, size)
     even = plan_replicas(present, without_racks(*old), sizes=sizes)
     planned = plan_replicas(even, without_racks(*old, 9), sizes=sizes)
@@ -176,11 +178,21 @@ def test_only_a_new_broker_gets_replicas_where_all_was_even(
 
 def test_the_bytes_of_many_small_partitions_weigh_as_much_as_those_of_a_large_one() -> None:
     present = partitions([1], *[[1]] * 10)
-    sizes = dict.fromkeys(present, 10) | {TopicPartition("t", 0): 100}
+    sizes = dict.fromkeys(present, 1000 * MB) | {TopicPartition("t", 0): 10_000 * MB}
     planned = plan_replicas(present, without_racks(1, 2), sizes=sizes)
     load = loads(planned, sizes)
     assert max(load.values()) < 1.1 * sum(load.values()) / 2
     assert plan_replicas(partitions([1], *[[2]] * 10), without_racks(1, 2), sizes=sizes) == partitions([1], *[[2]] * 10)
+
+
+def test_the_bytes_of_nearly_empty_partitions_do_not_outweigh_the_number_of_replicas() -> None:
+    present = partitions(*[[1]] * 8, *[[2]] * 8, *[[3]] * 14)
+    sizes = {tp: 50_000 if replicas != [3] else 30_000 for tp, replicas in present.items()}
+    planned = plan_replicas(present, without_racks(1, 2, 3), sizes=sizes)
+    assert set(Counter(replicas[0] for replicas in planned.values()).values()) <= {9, 10, 11}
+    assert sum(planned[tp] != replicas for tp, replicas in present.items()) <= 4
+    even = partitions(*[[1]] * 5, *[[2]] * 5, *[[3]] * 5)
+    assert plan_replicas(even, without_racks(1, 2, 3), sizes=dict.fromkeys(list(even)[:5], 1000)) == even
 
 
 def test_nothing_moves_as_long_as_all_are_near_the_mean() -> None:
@@ -198,7 +210,7 @@ def test_leaders_are_handed_on_over_a_third_broker() -> None:
 def test_of_ten_thousand_partitions_a_new_broker_gets_its_share() -> None:
     order: Sequence[int] = range(1, 10)
     present = partitions(*([order[i % 9], order[(i + 1) % 9], order[(i + 4) % 9]] for i in range(10_000)))
-    planned = plan_replicas(present, without_racks(*range(1, 11)), sizes={tp: tp.partition % 7 for tp in present})
+    planned = plan_replicas(present, without_racks(*range(1, 11)), sizes={tp: tp.partition % 7 * MB for tp in present})
     new = sum(10 in replicas for replicas in planned.values())
     assert 2500 < new < 3500
     load = loads(planned, dict.fromkeys(present, 0))

@@ -39,9 +39,9 @@ def balance(
     """Even out bytes, replicas and leaders over the live brokers: show the plan, or --execute it.
 
     Replicas leave or join only a broker whose load is more than a tenth away from the mean, and racks stay or become as
-    spread as they can be. Partitions with a replica on a broker that is not live stay as they are. In the end the
-    preferred leaders are elected. An interrupt ends the waiting only: `barnabas cluster reassign status` shows what is
-    left.
+    spread as they can be. Load is bytes, with at least 10 MB added for each replica. Partitions with a replica on a
+    broker that is not live stay as they are. In the end the preferred leaders are elected. An interrupt ends the
+    waiting only: `barnabas cluster reassign status` shows what is left.
     """
     with cluster.admin() as admin:
         if running := admin.list_partition_reassignments():

@@ -1,24 +1,28 @@
 """Proposes replicas for partitions: on the wanted brokers, spread over their racks and evenly, with few copies.
 
-A broker's load is the bytes of its replicas, each with a tenth of the mean size added, so that empty partitions are
-spread, too. A replica moves only from or to a broker whose load is more than a tenth away from the mean: a plan for
-partitions that lie as a plan says is empty.
+A broker's load is the bytes of its replicas, each with a tenth of the mean size added, and 10 MB at least: partitions
+that are empty or nearly so are spread by their number. A replica moves only from or to a broker whose load is more than
+a tenth away from the mean: a plan for partitions that lie as a plan says is empty.
 """
 
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from barnabas.cli.framework.output import CommandFailed
 from barnabas.cli.framework.resources import are, plural
 from barnabas.types import TopicPartition
 
-__all__ = ["Assignment", "Racks", "plan_replicas"]
+__all__ = ["REPLICA_BYTES_MIN", "Assignment", "Racks", "plan_replicas"]
 
 Assignment = Mapping[TopicPartition, Sequence[int]]
 """The brokers of each partition's replicas, the preferred leader first."""
 Racks = Mapping[int, str | None]
 """The rack of each broker that may have replicas."""
+REPLICA_BYTES_MIN: Final = 10_000_000
+"""The bytes that each replica counts in addition to its own, at least: differences in size below that are no reason to
+copy anything."""
 
 
 def plan_replicas(
@@ -65,7 +69,7 @@ def _or_fewer(topic: str, brokers: int) -> str:
 def _weights(partitions: Sequence[TopicPartition], sizes: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Returns the load of one replica of each partition. They are integers: sums of them do not depend on the order."""
     total = sum(sizes.get(tp, 0) for tp in partitions)
-    base = total // (10 * len(partitions)) + 1 if partitions else 1
+    base = max(REPLICA_BYTES_MIN, total // (10 * max(1, len(partitions))))
     return {tp: sizes.get(tp, 0) + base for tp in partitions}
 
 
