@@ -1,7 +1,7 @@
 """`barnabas cluster`: the cluster as a whole, and the replicas of its partitions."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,13 +14,15 @@ from barnabas.cli.exit_codes import FAILED, OK
 from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.output import CommandFailed, show, table
-from barnabas.cli.framework.replication import replication_counts
+from barnabas.cli.framework.replication import replication_counts, running_reassignments
 from barnabas.cli.framework.resources import PARTITIONS, broker_ids, check_partitions, check_topic, plural
 from barnabas.cli.topics.elect_leaders import elect_leaders
 from barnabas.client.admin.cluster import ClusterDescription, FeatureLevels, Features
+from barnabas.client.admin.reassignments import PartitionReassignment
 from barnabas.connection.cluster import TopicView
 from barnabas.errors import BrokerIdNotRegistered
 from barnabas.printable import printable
+from barnabas.types import TopicPartition
 
 app = App("Describe the cluster, its brokers and replicas; move replicas and leaders.", default="describe")
 
@@ -36,7 +38,8 @@ def describe(cluster: Cluster = DEFAULT_CLUSTER, json: Json = False) -> None:
     with cluster.admin() as admin:
         description, features = admin.describe_cluster(include_fenced=True), admin.describe_features()
         views = admin.list_topics(internal=True)
-    report = _report(description, features, views)
+        reassignments = running_reassignments(admin, views) if description.controller_id >= 0 else {}
+    report = _report(description, features, views, reassignments)
     show(report, json, lambda: _text(report))
 
 
@@ -52,8 +55,8 @@ def under_replicated(
 ) -> None:
     """List the partitions with a replica that is not in sync, and whether they accept records with acks=all.
 
-    ELR are the replicas outside of the ISR that have all committed records. Without a name also the topics of the
-    brokers themselves are looked at.
+    Replicas that a reassignment adds count only at its end, as with Kafka's tools. ELR are the replicas outside of the
+    ISR that have all committed records. Without a name also the topics of the brokers themselves are looked at.
     """
     with cluster.admin() as admin:
         rows = under_replicated_partitions(admin, topics or ())
@@ -155,13 +158,18 @@ def _recovered(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _report(description: ClusterDescription, features: Features, views: Sequence[TopicView]) -> dict[str, Any]:
+def _report(
+    description: ClusterDescription,
+    features: Features,
+    views: Sequence[TopicView],
+    reassignments: Mapping[TopicPartition, PartitionReassignment],
+) -> dict[str, Any]:
     names = sorted({*features.supported, *features.finalized})
     return {
         "cluster_id": description.cluster_id,
         "controller": description.controller_id if description.controller_id >= 0 else None,
         "brokers": _brokers(description, views),
-        **replication_counts(views),
+        **replication_counts(views, reassignments),
         "features_epoch": features.epoch if features.epoch >= 0 else None,
         "features": [
             {

@@ -17,7 +17,7 @@ from barnabas.cli.framework.app import App, Option
 from barnabas.cli.framework.options import CONNECT_TIMEOUT_S, DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.outcomes import outcomes
 from barnabas.cli.framework.output import CommandFailed, notice, show
-from barnabas.cli.framework.replication import ids_text, is_under_replicated
+from barnabas.cli.framework.replication import has_missing_replicas, ids_text
 from barnabas.cli.framework.resources import broker_ids, plural, some
 from barnabas.client.admin.cluster import ClusterDescription
 from barnabas.connection.cluster import Broker, TopicView
@@ -200,7 +200,7 @@ class Roll:
             return "there was no controller"
         if description.fenced:
             return f"broker {ids_text(sorted(description.fenced))} was not live"
-        behind = [f"{view.name}-{p.partition}" for view in views for p in view.in_order() if is_under_replicated(p)]
+        behind = [f"{view.name}-{p.partition}" for view in views for p in view.in_order() if has_missing_replicas(p)]
         return f"not all replicas of {some(behind)} were in sync" if behind else ""
 
     def _warn(self, node_ids: Collection[int]) -> None:

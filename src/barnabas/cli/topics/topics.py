@@ -10,7 +10,14 @@ from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json, parse_settings
 from barnabas.cli.framework.outcomes import outcomes
 from barnabas.cli.framework.output import CommandFailed, notice, print_json, show, size_text, table, time_text
-from barnabas.cli.framework.replication import MISSING_REPLICAS, eligible_leaders, ids_text, replica_state
+from barnabas.cli.framework.replication import (
+    MISSING_REPLICAS,
+    NOT_MOVING,
+    eligible_leaders,
+    ids_text,
+    replica_state,
+    running_reassignments,
+)
 from barnabas.cli.framework.resources import (
     check_topic,
     check_topic_name,
@@ -22,6 +29,7 @@ from barnabas.cli.framework.resources import (
 )
 from barnabas.client.admin.configs import ConfigResource
 from barnabas.client.admin.log_dirs import LogDir, LogDirReplica
+from barnabas.client.admin.reassignments import PartitionReassignment
 from barnabas.client.admin.topics import EligibleLeaders, NewTopic
 from barnabas.client.errors import ItemsFailed
 from barnabas.connection.cluster import TopicView
@@ -159,13 +167,15 @@ def describe(
 ) -> None:
     """Show the partitions of topics with leaders, replicas, offsets and sizes, and settings that were changed.
 
-    ELR, the eligible leader replicas, are outside of the ISR and have all committed records; these and the replicas on
-    brokers that are offline are shown where there are any. Without a name all topics are described.
+    ELR, the eligible leader replicas, are outside of the ISR and have all committed records; these, the replicas on
+    brokers that are offline, and those that a reassignment adds and removes are shown where there are any. Without a
+    name all topics are described.
     """
     with cluster.admin() as admin:
         views = chosen_topics(admin, topics or ())
         marks, replicas, leaders = _marks(admin, views), _replicas(admin), eligible_leaders(admin, views)
-        described = [_description(admin, view, marks, replicas, leaders) for view in views]
+        reassignments = running_reassignments(admin, views)
+        described = [_description(admin, view, marks, replicas, leaders, reassignments) for view in views]
     show(described, json, lambda: "\n\n".join(map(_description_text, described)) or "no topics")
 
 
@@ -181,6 +191,7 @@ def _description(
     marks: Mapping[TopicPartition, tuple[int, int]],
     replicas: Mapping[TopicPartition, LogDirReplica],
     leaders: Mapping[TopicPartition, EligibleLeaders],
+    reassignments: Mapping[TopicPartition, PartitionReassignment],
 ) -> dict[str, Any]:
     resource = ConfigResource("topic", view.name)
     changed = {
@@ -196,7 +207,7 @@ def _description(
         rows.append(
             {
                 "partition": p.partition,
-                **replica_state(p, leaders.get(tp, EligibleLeaders())),
+                **replica_state(p, leaders.get(tp, EligibleLeaders()), reassignments.get(tp, NOT_MOVING)),
                 "log_start_offset": start,
                 "end_offset": end,
                 "size_bytes": None if replica is None else replica.size_bytes,

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from barnabas import Admin
 from barnabas.cli.cluster.reassignment.throttle import Rates, throttle_rates, throttled_followers
-from barnabas.cli.cluster.under_replicated import min_in_sync, under_replicated, under_replicated_rows
+from barnabas.cli.cluster.under_replicated import min_in_sync, under_replicated_rows, with_missing_replicas
 from barnabas.cli.framework.replication import eligible_leaders
 from barnabas.cli.framework.resources import some
 from barnabas.client.admin.log_dirs import LogDir
@@ -75,7 +75,7 @@ def cluster_state(admin: Admin, settings: Mapping[str, object], *, timeout_s: fl
     live = {node_id: broker for node_id, broker in described.brokers.items() if node_id not in described.fenced}
     topics = tuple(admin.list_topics(internal=True))
     reassignments, controller = _answer(admin.list_partition_reassignments)
-    behind = under_replicated(topics)
+    behind = with_missing_replicas(topics)
     names = [view.name for view in behind]
     leaders, leaders_asked = _answer(lambda: eligible_leaders(admin, behind))
     minimums, _ = _answer(lambda: min_in_sync(admin, names))
