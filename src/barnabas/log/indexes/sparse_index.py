@@ -5,6 +5,10 @@ reach the file by pwrite: a store into a map of a sparse file kills the process 
 broker must survive that. The file is therefore always exactly as long as its entries. Lookups below the tail go
 through a read-only map, made on first use. After a crash the index may be behind by a tail; recovery indexes from the
 last entry on.
+
+Where we differ: the entries of the active segment get into its `.index` and `.timeindex` 128 at a time, and the rest
+when the segment is full or the broker stops. Until then it may have no such files, and `kafka-dump-log` can read its
+`.log` alone.
 """
 
 import contextlib
