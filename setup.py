@@ -25,7 +25,9 @@ KERNELS = [
         "batch_filter",
     )
 ]
-KERNELS += [f"src/barnabas/protocol/{name}.py" for name in ("fetch", "follower_fetch", "primitives", "produce")]
+KERNELS += [
+    f"src/barnabas/protocol/{name}.py" for name in ("fetch", "fetch_session", "follower_fetch", "primitives", "produce")
+]
 KERNELS += [f"src/barnabas/client/producer/{name}.py" for name in ("producer_batch", "record_appender")]
 # what every request of a client goes through: half of the time that a record takes there and back was interpreted
 KERNELS += [
@@ -59,7 +61,10 @@ KERNELS += [
     f"src/barnabas/{name}.py"
     for name in (
         "protocol/framing",
-        *(f"network/{part}" for part in ("connection", "page_cache", "queued_responses", "time_slicing")),
+        *(
+            f"network/{part}"
+            for part in ("after_requests", "connection", "page_cache", "queued_responses", "time_slicing")
+        ),
         *("broker/delayed_produce", "broker/purgatory", "broker/requests/dispatch", "broker/requests/request_context"),
         *(f"broker/cluster/{part}" for part in ("follower_fetch_sessions", "replica_fetcher")),
         *(f"broker/peers/{part}" for part in ("inter_broker_dispatcher", "peer_connections", "session")),

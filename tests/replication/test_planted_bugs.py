@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.log.log_segment import LogSegment, WrittenBatch
+from barnabas.log.log_segment import LogSegment
 from barnabas.log.unified_log import UnifiedLog
+from barnabas.records.batch import BatchHeader
 from barnabas.replication import follower, partition
 from barnabas.replication.leader_state import LeaderState
 from barnabas.replication.partition import Partition
@@ -53,9 +54,9 @@ def positions_of_an_earlier_leadership_stay(patch: pytest.MonkeyPatch) -> None:
     """The segment's list of the latest batches has a gap where the broker was a follower."""
     append_run = LogSegment.append_run
 
-    def keep_them(self: LogSegment, data: memoryview, batches: Sequence[WrittenBatch]) -> None:
+    def keep_them(self: LogSegment, data: memoryview, headers: Sequence[BatchHeader]) -> None:
         kept = list(self._ring_last_offsets), list(self._ring_positions)
-        append_run(self, data, batches)
+        append_run(self, data, headers)
         self._ring_last_offsets, self._ring_positions = kept
 
     patch.setattr(LogSegment, "append_run", keep_them)

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Collection
 from typing import Final, Protocol
 
+from barnabas.network.after_requests import AfterRequests
 from barnabas.network.connection import PendingReply
 from barnabas.replication.partition import Partition
 
@@ -126,13 +127,14 @@ class DelayedOperationPurgatory:
     timer, which goes on when they are gone.
     """
 
-    __slots__ = ("_changed", "_deadlines", "_sweep_at", "loop", "size")
+    __slots__ = ("_after_requests", "_changed", "_deadlines", "_sweep_at", "loop", "size")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, after_requests: AfterRequests | None = None) -> None:
         self.loop = loop
+        self._after_requests = after_requests or AfterRequests(loop)
         self.size = 0
         self._changed: list[DelayedOperation] = []
-        """The operations that are tried at the end of this turn of the loop."""
+        """The operations that are tried after the requests of this turn of the loop."""
         self._deadlines: dict[float, _Deadlines] = {}
         """The operations by their timeout in seconds."""
         self._sweep_at = _IDLE_TIMERS_MAX
@@ -164,7 +166,7 @@ class DelayedOperationPurgatory:
     def try_soon(self, operation: DelayedOperation) -> None:
         """Tries an operation after the requests of this turn of the loop."""
         if not self._changed:
-            self.loop.call_soon(self._try_changed)
+            self._after_requests.add(self._try_changed)
         self._changed.append(operation)
 
     def _try_changed(self) -> None:

@@ -30,7 +30,7 @@ from barnabas.log.indexes.sparse_index import CorruptIndex
 from barnabas.log.indexes.transaction_index import CorruptTransactionIndex, TransactionIndex
 from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
 from barnabas.log.log_offsets import LogOffsets
-from barnabas.log.log_segment import DELETED_SUFFIX, LogSegment, WrittenBatch
+from barnabas.log.log_segment import DELETED_SUFFIX, LogSegment
 from barnabas.log.producers.producer_state_manager import DEFAULT_PRODUCER_EXPIRATION_MS, ProducerStateManager
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.records.batch import MAGIC
@@ -396,7 +396,7 @@ class _Loader:
                 break
             if not segment.can_hold_offset(header.last_offset):
                 break
-            segment.note_batch(at, WrittenBatch(header.last_offset, header.max_timestamp, header.size_bytes))
+            segment.note_batch(at, header)
             if not self._epochs or header.partition_leader_epoch > self._epochs[-1][0]:
                 self._epochs.append((header.partition_leader_epoch, header.base_offset))
             expected = header.next_offset
@@ -440,7 +440,7 @@ class _Loader:
             if not segment.can_hold_offset(header.last_offset):
                 _log.warning("%s: impossible offset %d at byte %d", segment, header.last_offset, position)
                 break
-            segment.note_batch(position, WrittenBatch(header.last_offset, header.max_timestamp, header.size_bytes))
+            segment.note_batch(position, header)
         with contextlib.suppress(OSError):
             segment.offset_index.write_tail()
             segment.time_index.write_tail()

@@ -9,22 +9,30 @@ from barnabas.types import FIRST_OFFSET, LeaderEpoch, Offset
 __all__ = ["EMPTY_READ", "AppendInfo", "LogOffsets", "LogRead", "TimestampOffset"]
 
 
-class AppendInfo(NamedTuple):
+class AppendInfo:
     """The result of an append. `log_append_time` is -1 if records keep their producer's time. For a `duplicate` nothing
     was written, and the offsets are those of the earlier batch."""
 
-    first_offset: Offset
-    last_offset: Offset
-    log_append_time: int
-    log_start_offset: Offset
-    duplicate: bool
+    __slots__ = ("duplicate", "first_offset", "last_offset", "log_append_time", "log_start_offset")
+
+    def __init__(
+        self, first_offset: Offset, last_offset: Offset, log_append_time: int, log_start_offset: Offset, duplicate: bool
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.log_append_time = log_append_time
+        self.log_start_offset = log_start_offset
+        self.duplicate = duplicate
 
 
-class LogRead(NamedTuple):
+class LogRead:
     """The slice to send, of `size` bytes; None if there are no records below the bound."""
 
-    file_slice: FileSlice | None
-    size: int
+    __slots__ = ("file_slice", "size")
+
+    def __init__(self, file_slice: FileSlice | None, size: int) -> None:
+        self.file_slice = file_slice
+        self.size = size
 
 
 EMPTY_READ = LogRead(None, 0)

@@ -8,7 +8,7 @@ import random
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from barnabas.config.log_config import LONG_MAX, LogConfig
 from barnabas.errors import CorruptMessage
@@ -22,7 +22,7 @@ from barnabas.records.batch import BATCH_LENGTH_OVERHEAD, HEADER_SIZE, BatchHead
 from barnabas.records.compiled.mypyc_types import mypyc_attr
 from barnabas.types import NO_TIMESTAMP, Offset
 
-__all__ = ["DELETED_SUFFIX", "SEGMENT_SUFFIXES", "LogSegment", "SegmentWriteFailed", "WrittenBatch", "file_name"]
+__all__ = ["DELETED_SUFFIX", "SEGMENT_SUFFIXES", "LogSegment", "SegmentWriteFailed", "file_name"]
 
 DELETED_SUFFIX: Final = ".deleted"
 OFFSET_DELTA_MAX: Final = 2**31 - 1
@@ -59,14 +59,6 @@ def _until_here(file: OpenFile | None) -> None:
     one. A descriptor without a reference is closed, other threads run meanwhile, and find the dead file in the
     attribute, or another file under the number.
     """
-
-
-class WrittenBatch(NamedTuple):
-    """The values of a batch that the indexes need: last offset, largest timestamp, size in bytes."""
-
-    last_offset: Offset
-    max_timestamp: int
-    size: int
 
 
 class LogSegment:
@@ -277,28 +269,30 @@ class LogSegment:
             del last_offsets[: _RING // 2]
             del self._ring_positions[: _RING // 2]
 
-    def append_run(self, data: memoryview, batches: Sequence[WrittenBatch]) -> None:
-        """Appends several batches that have their offsets already, with one write."""
+    def append_run(self, data: memoryview, headers: Sequence[BatchHeader]) -> None:
+        """Appends the batches with these headers, which have their offsets already, with one write."""
         self._write((data,), len(data), self.size)
         # the latest positions are those of a leader: with a gap in them, `locate` would skip these batches
         self._ring_last_offsets.clear()
         self._ring_positions.clear()
-        for batch in batches:
-            self.note_batch(self.size, batch)
-            self.size += batch.size
+        for header in headers:
+            self.note_batch(self.size, header)
+            self.size += header.size_bytes
 
-    def note_batch(self, position: int, batch: WrittenBatch) -> None:
-        if batch.max_timestamp > self.max_timestamp:
-            self.max_timestamp = batch.max_timestamp
-            self.max_timestamp_offset = batch.last_offset
+    def note_batch(self, position: int, header: BatchHeader) -> None:
+        """Notes a batch that was written at this position, for the indexes."""
+        last_offset, max_timestamp = header.last_offset, header.max_timestamp
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
         if self._bytes_since_index > self.index_interval_bytes:
-            self.offset_index.append(batch.last_offset, position)
+            self.offset_index.append(last_offset, position)
             self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
             self._bytes_since_index = 0
             self.index_entries_left -= 1
         if self._first_timestamp is None:
-            self._note_first_timestamp(batch.max_timestamp)
-        self._bytes_since_index += batch.size
+            self._note_first_timestamp(max_timestamp)
+        self._bytes_since_index += header.size_bytes
 
     def _write(self, buffers: Sequence[bytes | memoryview], size: int, position: int) -> None:
         try:

@@ -26,7 +26,7 @@ from barnabas.log.indexes.sparse_index import CorruptIndex
 from barnabas.log.indexes.transaction_index import AbortedTransaction
 from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
 from barnabas.log.log_offsets import EMPTY_READ, AppendInfo, LogOffsets, LogRead, TimestampOffset
-from barnabas.log.log_segment import OFFSET_DELTA_MAX, LogSegment, SegmentWriteFailed, WrittenBatch
+from barnabas.log.log_segment import OFFSET_DELTA_MAX, LogSegment, SegmentWriteFailed
 from barnabas.log.log_segments import LogSegments
 from barnabas.log.producers.producer_recovery import note_batch, read_end_marker, rebuild_producers
 from barnabas.log.producers.producer_state_manager import EndMarker, ProducerEntry, ProducerStateManager
@@ -359,7 +359,7 @@ class UnifiedLog:
             self._open_transaction_index(segment)
         now_ms = self.clock.wall_ms()
         try:
-            segment.append_run(data, [WrittenBatch(h.last_offset, h.max_timestamp, h.size_bytes) for h in headers])
+            segment.append_run(data, headers)
             for header in headers:
                 if header.producer_id >= 0:
                     marker = markers.get(header.base_offset)

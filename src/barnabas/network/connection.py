@@ -36,6 +36,7 @@ __all__ = [
     "RequestConnection",
     "RequestHandler",
     "plain_address",
+    "size_of",
 ]
 
 Part = bytes | bytearray | FileSlice
@@ -295,6 +296,14 @@ class Connection:
 
     def read(self) -> None:
         """Reads from the socket. The loop calls it when there are data."""
+        after_requests = self._time_slicer.after_requests
+        after_requests.begin()
+        try:
+            self._read()
+        finally:
+            after_requests.end()
+
+    def _read(self) -> None:
         frames = self._frames
         loop = self._loop
         self.last_active = began = loop.time()
@@ -561,7 +570,7 @@ class Connection:
             return
         for each in parts:
             self._out.append(each)
-            self.out_bytes += len(each)
+            self.out_bytes += size_of(each)
         self._queue(_memory_of(parts))
         if not self._writing:
             self._flush()
@@ -573,7 +582,7 @@ class Connection:
             return first
         size = 0
         for part in parts:
-            size += len(part)
+            size += size_of(part)
             if size > _JOINED_MAX:
                 return None
         data: list[bytes | bytearray] = []
@@ -760,6 +769,11 @@ class Connection:
             self._unqueue(self.queued_bytes)
         self._unhandled.clear()
         self._on_close(self, reason)
+
+
+def size_of(part: Part) -> int:
+    """Returns the number of bytes. Called so often that `len` of a slice, a call of the interpreter, would be seen."""
+    return part.size if isinstance(part, FileSlice) else len(part)
 
 
 def _memory_of(parts: Parts) -> int:

@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Final, TypeVar
 
+from barnabas.network.after_requests import AfterRequests
+
 __all__ = ["SLICE_S", "TURN_S", "Slices", "TimeSlicer"]
 
 SLICE_S: Final = 0.001
@@ -24,13 +26,15 @@ Slices = Generator[None, None, T]
 class TimeSlicer:
     """The queue of long work. Used on the event loop's thread."""
 
-    __slots__ = ("_loop", "_queue", "_running")
+    __slots__ = ("_loop", "_queue", "_running", "after_requests")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._queue: deque[Callable[[], bool]] = deque()
         self._running = False
         """Whether `_run` is running or scheduled."""
+        self.after_requests = AfterRequests(loop)
+        """Short work that the requests of a turn share."""
 
     def add(self, run_slice: Callable[[], bool]) -> None:
         """Calls `run_slice` in rotation with other work, until it returns False because nothing is left to do.

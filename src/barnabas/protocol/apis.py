@@ -196,6 +196,7 @@ def request_header_version(api_key: int, version: int) -> int:
     return 2 if is_flexible(api_key, version) else 1
 
 
+@cache
 def response_header_version(api_key: int, version: int) -> int:
     """Returns the header's version: 1 with tagged fields, 0 without. ApiVersions always answers with header 0, as the
     client may not know the broker's versions yet."""

@@ -87,6 +87,10 @@ class PartitionData:
         self.leader_epoch = -1
 
 
+Topic = str | bytes | UUID
+"""A topic by its name, or from version 13 on by its id."""
+
+
 class FetchResponse:
     """A response as `read_fetch_response` returns it."""
 
@@ -110,7 +114,7 @@ class FetchResponse:
 
 
 def encode_fetch_response(
-    topics: Sequence[tuple[str | UUID, Sequence[PartitionData]]],
+    topics: Sequence[tuple[Topic, Sequence[PartitionData]]],
     version: int,
     prefix: bytes,
     *,
@@ -137,12 +141,12 @@ def encode_fetch_response(
         if isinstance(topic, str):
             put_text(out, topic, flexible)
         else:
-            out += topic.bytes
+            out += topic if isinstance(topic, bytes) else topic.bytes
         put_count(out, len(partitions), flexible)
         for partition in partitions:
             _put_partition_head(out, partition, version, flexible)
             records = partition.records
-            size = 0 if records is None else len(records)
+            size = 0 if records is None else records.size if isinstance(records, FileSlice) else len(records)
             # Clients refuse null here: no records are zero bytes of records.
             put_count(out, size, flexible)
             if size:

@@ -356,13 +356,15 @@ class Partition:
         log = self.log
         before_offset, before_start = replica.log_end_offset, replica.log_start_offset
         replica.update(fetch, broker_epoch, log.log_end_offset, now)
-        change = None if replica_id in state.maximal_isr else self._next_isr_change(now)
+        if replica_id not in state.maximal_isr:
+            read.isr_change = self._next_isr_change(now)
         has_moved = replica.log_start_offset != before_start
         if before_offset != replica.log_end_offset or log.high_watermark < log.log_end_offset:
             has_moved |= self._advance_high_watermark(now)
         if has_moved and self.watchers:
             self._wake()
-        return FollowerRead(read.records, log.high_watermark, read.log_start_offset, isr_change=change)
+        read.high_watermark = log.high_watermark
+        return read
 
     def read_for_follower(
         self, replica_id: BrokerId, fetch: FollowerFetch, max_bytes: int, *, min_one_message: bool

@@ -50,19 +50,26 @@ class IsrChange(NamedTuple):
     new_isr: tuple[BrokerState, ...]
 
 
-class FollowerRead(NamedTuple):
-    """The leader's answer to a `FollowerFetch`.
+class FollowerRead:
+    """The leader's answer to a `FollowerFetch`."""
 
-    `diverging_epoch` is the leader epoch and end offset up to which the logs can agree; the follower truncates its log
-    by it (KIP-595). `isr_change` is the change of the ISR that this fetch has made possible, to be sent to the
-    controller.
-    """
+    __slots__ = ("diverging_epoch", "high_watermark", "isr_change", "log_start_offset", "records")
 
-    records: FileSlice | None
-    high_watermark: Offset
-    log_start_offset: Offset
-    diverging_epoch: tuple[LeaderEpoch, Offset] | None = None
-    isr_change: IsrChange | None = None
+    def __init__(
+        self,
+        records: FileSlice | None,
+        high_watermark: Offset,
+        log_start_offset: Offset,
+        diverging_epoch: tuple[LeaderEpoch, Offset] | None = None,
+    ) -> None:
+        self.records = records
+        self.high_watermark = high_watermark
+        self.log_start_offset = log_start_offset
+        self.diverging_epoch = diverging_epoch
+        """The leader epoch and end offset up to which the logs can agree; the follower truncates its log by it
+        (KIP-595)."""
+        self.isr_change: IsrChange | None = None
+        """The change of the ISR that this fetch has made possible, to be sent to the controller."""
 
 
 class Replica:

@@ -241,6 +241,7 @@ def test_a_new_registration_gets_a_new_connection(peer: Peer, whose: str) -> Non
             await peers.send(1, ListGroupsRequest())
             assert accepted(peer) == first
             epochs[whose] += 1
+            peers.addresses_changed()
             await peers.send(1, ListGroupsRequest())
             assert accepted(peer) != first
 

@@ -52,7 +52,7 @@ class FollowerPartition:
     )
 
     def __init__(self, topic_id: bytes, number: int, fetch: FollowerFetch, max_bytes: int) -> None:
-        self.topic_id = UUID(bytes=topic_id)
+        self.topic_id = topic_id
         self.number = number
         self.fetch = fetch
         self.max_bytes = max_bytes
@@ -159,9 +159,9 @@ class FollowerFetchSession:
         partition = known.partition
         if partition is None or partition.is_retired:
             self._unwatch(known)
-            name = self._replicas.topic_name(known.topic_id)
+            name = self._replicas.topic_name(UUID(bytes=known.topic_id))
             if name is None:
-                raise UnknownTopicId(f"no topic has the id {known.topic_id}")
+                raise UnknownTopicId(f"no topic has the id {UUID(bytes=known.topic_id)}")
             partition = known.partition = self._replicas.leader_of(name, known.number)
             partition.watchers[self] = None
             self._by_partition[partition] = known

@@ -168,6 +168,7 @@ class ClusterMember:
     def start(self) -> None:
         """Begins the heartbeats. Called when the broker is registered and has its image."""
         self._receiver = UpdateReceiver(self._broker.image)
+        self.peers.addresses_changed()
         self._live = {node_id for node_id, each in self._broker.image.brokers.items() if not each.fenced}
         self._fetchers = ReplicaFetcherManager(self._broker)
         storage_failures = StorageFailures(self._broker, self._controller)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Collection, Iterator
 from functools import partial
 from struct import Struct
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from barnabas.broker.peers.peer_connections import PeerConnections, Role
 from barnabas.broker.process.failure_log import FailureLog
@@ -123,12 +123,15 @@ class _FetchedPartition:
         self.timer: asyncio.TimerHandle | None = None
 
 
-class _Request(NamedTuple):
+class _Request:
     """A request in flight. Those of an earlier session are ignored."""
 
-    number: int
-    session: int
-    is_full: bool
+    __slots__ = ("is_full", "number", "session")
+
+    def __init__(self, number: int, session: int, is_full: bool) -> None:
+        self.number = number
+        self.session = session
+        self.is_full = is_full
 
 
 class ReplicaFetcher:
@@ -479,7 +482,9 @@ class ReplicaFetcher:
             )
             if appended is None:
                 return
-            fetch = fetch._replace(fetch_offset=log.log_end_offset, last_fetched_epoch=log.leader_epochs.latest)
+            fetch = FollowerFetch(
+                log.log_end_offset, fetch.leader_epoch, log.leader_epochs.latest, fetch.log_start_offset
+            )
             yield
         if quota is not None and log.log_end_offset >= data.high_watermark:
             state.caught_up_at = self._broker.loop.time()

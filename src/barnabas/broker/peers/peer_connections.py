@@ -116,7 +116,8 @@ class PeerConnections:
         rng: random.Random | None = None,
     ) -> None:
         """`address_of` returns the address of a node id, None for a broker that is not registered. `identity` returns
-        this broker's own. Client id, authentication and introduction of `settings` are set here."""
+        this broker's own. Both are asked for each new connection, and after `addresses_changed`. Client id,
+        authentication and introduction of `settings` are set here."""
         self._address_of = address_of
         self._identity = identity
         self._failures = failures
@@ -138,6 +139,8 @@ class PeerConnections:
         self.on_peer_unreached: Callable[[int, bool], None] | None = None
         """Called with the node id of a peer when a connection could not be made, and whether the peer's host refuses
         it because nobody listens there."""
+        self._nodes: dict[tuple[int, int], NodeConnection] = {}
+        """The connections to peers as they are registered now, by node id and role."""
         self._epochs: dict[tuple[int, int], tuple[int, int]] = {}
         """The epochs of the peer and of this broker for which a connection was made, by node id and role."""
 
@@ -169,11 +172,15 @@ class PeerConnections:
             request.done(None, ClientClosed("the broker shuts down"))
             return
         self._client.now = time.monotonic()
-        address = self._address_of(node_id)
-        if address is None:
-            request.done(None, BrokerNotAvailable(f"broker {node_id} is not registered with an address for brokers"))
-            return
-        node = self._node(node_id, role, address)
+        node = self._nodes.get((node_id, role))
+        if node is None or not node.ready:
+            address = self._address_of(node_id)
+            if address is None:
+                request.done(
+                    None, BrokerNotAvailable(f"broker {node_id} is not registered with an address for brokers")
+                )
+                return
+            node = self._nodes[node_id, role] = self._node(node_id, role, address)
         if node.in_flight >= IN_FLIGHT_MAX:
             request.done(None, RequestTimedOut(f"{IN_FLIGHT_MAX} requests to broker {node_id} wait for responses"))
             return
@@ -199,8 +206,9 @@ class PeerConnections:
         return node
 
     def addresses_changed(self) -> None:
-        """Drops the connections to peers that are gone, moved, or registered again, without waiting for the next
-        request to them."""
+        """Drops the connections to peers that are gone, moved, or registered again, or all after a new registration of
+        this broker. Called after each change of the registrations."""
+        self._nodes.clear()
         if self._driver.closed:
             return
         for node in list(self._connections):

@@ -129,8 +129,9 @@ class DelayedFollowerFetch:
         left = self._max_bytes
         for wanted in list(session.changed):
             data = results[wanted] = self._read_partition(wanted, left, is_first)
-            if data.records is not None:
-                size = len(data.records)
+            records = data.records
+            if isinstance(records, FileSlice):
+                size = records.size
                 self._bytes += size
                 left = max(0, left - size)
             elif data.error_code or data.diverging_epoch is not None:
@@ -163,7 +164,7 @@ class DelayedFollowerFetch:
         except KafkaError as error:
             return PartitionData(wanted.number, error.code)
         except OSError as error:
-            failure = self._broker.failures.report(f"fetch from {wanted.topic_id}-{wanted.number}", error)
+            failure = self._broker.failures.report(f"fetch from {UUID(bytes=wanted.topic_id)}-{wanted.number}", error)
             return PartitionData(wanted.number, failure.code)
         log, records = partition.log, read.records
         if quota is not None and records is not None:
@@ -187,7 +188,7 @@ class DelayedFollowerFetch:
             quota.wait(self._session)
             return None
         self._quota = quota
-        self._copied += len(records)
+        self._copied += records.size
         return records
 
     # --- while it waits ---------------------------------------------------------------------------------------------
@@ -236,7 +237,7 @@ class DelayedFollowerFetch:
         session = self._session
         if self._quota is not None:
             self._quota.record(self._copied)
-        topics: dict[str | UUID, list[PartitionData]] = {}
+        topics: dict[bytes, list[PartitionData]] = {}
         for wanted, data in self._results.items():
             if self._full or wanted.has_changed(data):
                 wanted.mark_sent(data)

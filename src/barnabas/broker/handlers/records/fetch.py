@@ -22,9 +22,9 @@ from barnabas.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from barnabas.network.connection import Parts, PendingReply
+from barnabas.network.connection import Parts, PendingReply, size_of
 from barnabas.protocol.codec import decode
-from barnabas.protocol.fetch import FLEXIBLE_FROM, SESSIONS_FROM, PartitionData, encode_fetch_response
+from barnabas.protocol.fetch import FLEXIBLE_FROM, SESSIONS_FROM, PartitionData, Topic, encode_fetch_response
 from barnabas.protocol.fetch_session import FINAL_EPOCH, INITIAL_EPOCH
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.replication.partition import Partition
@@ -316,7 +316,7 @@ def _elsewhere(number: int, partition: Partition, preferred: BrokerId) -> Partit
 
 def response_frame(
     context: RequestContext,
-    topics: list[tuple[str | UUID, list[PartitionData]]],
+    topics: Sequence[tuple[Topic, Sequence[PartitionData]]],
     *,
     error_code: int = 0,
     session_id: int = 0,
@@ -328,7 +328,7 @@ def response_frame(
     parts = encode_fetch_response(
         topics, version, prefix, error_code=error_code, session_id=session_id, brokers=brokers
     )
-    size = sum(map(len, parts))
+    size = sum(map(size_of, parts))
     head = parts[0]
     assert isinstance(head, bytes)
     parts[0] = _SIZE_CORRELATION.pack(size - 4, context.correlation_id) + head[8:]

@@ -390,7 +390,7 @@ def _delayed(
 ) -> PendingReply:
     """Delays the response until every batch is committed or has failed."""
     # The records are views into the frame, and would keep all of it in memory.
-    kept = [(topic._replace(partitions=[]), results) for topic, results in topics]
+    kept = [(TopicProduceData(topic.name, topic.topic_id, []), results) for topic, results in topics]
     reply = context.pending_reply()
 
     def failed(index: ResultIndex, error: KafkaError) -> None:
