@@ -64,6 +64,18 @@ def test_two_connections_of_a_busy_turn_share_the_work() -> None:
     assert order_of(requests) == ["request 1", "the end of the callback", "request 2", "after 1", "after 2"]
 
 
+def test_work_that_fails_keeps_the_rest_from_nothing() -> None:
+    def requests(after_requests: AfterRequests, loop: asyncio.AbstractEventLoop, happened: list[str]) -> None:
+        loop.set_exception_handler(lambda _, context: happened.append(repr(context["exception"])))
+        after_requests.begin()
+        after_requests.add(lambda: 1 // 0)
+        after_requests.add(lambda: happened.append("after"))
+        after_requests.end()
+
+    failure = "ZeroDivisionError('integer division or modulo by zero')"
+    assert order_of(requests) == [failure, "after", "the end of the callback"]
+
+
 def test_outside_of_requests_the_work_has_a_turn_of_its_own() -> None:
     def timer(after_requests: AfterRequests, loop: asyncio.AbstractEventLoop, happened: list[str]) -> None:
         after_requests.add(lambda: happened.append("after"))

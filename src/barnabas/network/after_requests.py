@@ -8,7 +8,7 @@ __all__ = ["AfterRequests"]
 
 
 class AfterRequests:
-    """Calls back when the requests of this turn are handled: in the same turn if that has nothing else left to do, in
+    """Calls back when the requests of this turn are handled: in the same turn if the loop has nothing else to call, in
     the next one otherwise. A turn of its own costs more than to answer a small request."""
 
     __slots__ = ("_callbacks", "_has_turn", "_in_requests", "_left", "_loop")
@@ -16,7 +16,7 @@ class AfterRequests:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._left: Final[Sized | None] = getattr(loop, "_ready", None)
-        """What asyncio has still to do in this turn; None in a loop that does not tell."""
+        """The callbacks that asyncio has still to make, in this turn or the next; None in a loop that does not tell."""
         self._callbacks: list[Callable[[], object]] = []
         self._in_requests = False
         """Whether requests are handled now, so that `end` will be called."""
@@ -54,4 +54,7 @@ class AfterRequests:
     def _run(self) -> None:
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
-            callback()
+            try:
+                callback()
+            except Exception as error:
+                self._loop.call_exception_handler({"message": f"{callback} failed", "exception": error})

@@ -22,6 +22,7 @@ __all__ = [
     "TOPIC_IDS_FROM",
     "FetchResponse",
     "PartitionData",
+    "Topic",
     "encode_fetch_response",
     "from_message",
     "read_fetch_response",

@@ -116,8 +116,8 @@ class PeerConnections:
         rng: random.Random | None = None,
     ) -> None:
         """`address_of` returns the address of a node id, None for a broker that is not registered. `identity` returns
-        this broker's own. Both are asked for each new connection, and after `addresses_changed`. Client id,
-        authentication and introduction of `settings` are set here."""
+        this broker's own. Both are asked again after `addresses_changed`, and while a connection is not ready. Client
+        id, authentication and introduction of `settings` are set here."""
         self._address_of = address_of
         self._identity = identity
         self._failures = failures
