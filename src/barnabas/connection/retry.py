@@ -129,6 +129,8 @@ class Retry:
         self.client = client
         self.attempts = [] if attempts is None else attempts
         """The last failed attempts, oldest first."""
+        self.has_sent = False
+        """Whether an attempt was made, so that a broker may have got the request."""
         self.failures = 0
         """The number of failed attempts since the operation began."""
         self.retries = retries
@@ -171,6 +173,7 @@ class Retry:
         has_items: bool = False,
     ) -> Promise[Any]:
         """Makes one attempt, and notes its failure. At the deadline the attempt fails with OperationTimedOut."""
+        self.has_sent = True
         promise: Promise[Any] = Promise()
         builder = request if isinstance(request, RequestBuilder) else RequestBuilder(request)
 

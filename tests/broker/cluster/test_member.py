@@ -503,14 +503,20 @@ def test_an_election_lasts_until_all_fencings_are_known_or_the_first_is_a_second
         loop = asyncio.get_running_loop()
         known = [loop.create_future(), loop.create_future()]
         waits = iter(known)
+        has_ended = asyncio.Event()
+
+        async def until_known() -> None:
+            await next(waits)
+            has_ended.set()
+
         assert member.duties is not None
-        monkeypatch.setattr(member.duties.pushes, "known", lambda: next(waits))
+        monkeypatch.setattr(member.duties.pushes, "known", until_known)
         member._follow_election(has_fenced=True)
         election, ends_at = member.election(), member._timers["election"].when()
         member._follow_election(has_fenced=True)
         assert member._timers["election"].when() == ends_at
         known[1].set_result(None)
-        await asyncio.sleep(0.01)
+        await has_ended.wait()
         assert election is not None
         assert not election.done()
         known[0].set_result(None)

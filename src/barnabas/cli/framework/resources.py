@@ -86,7 +86,7 @@ def chosen_names(asked: Iterable[str], there: Iterable[str], what: str) -> list[
         pattern = name_pattern(text)
         matching = [name for name in names if pattern.fullmatch(name)]
         if not matching:
-            raise CommandFailed(f"no {what} matches {text}; there {are(len(names))} {plural(len(names), what)}")
+            raise CommandFailed(f"no {what} matches {text}; there {are(len(names), what)}")
         found += matching
     return list(dict.fromkeys(found))
 
@@ -166,8 +166,9 @@ def some(names: Sequence[object], most: int = 3) -> str:
     return ", ".join(map(str, names[:most])) + (f" and {more} more" if more > 0 else "")
 
 
-def are(count: int) -> str:
-    return "is" if count == 1 else "are"
+def are(count: int, what: str) -> str:
+    """`is 1 topic`, `are 3 topics`, `are no topics`."""
+    return f"{'is' if count == 1 else 'are'} {plural(count, what)}"
 
 
 def plural(count: int, what: str) -> str:

@@ -10,8 +10,7 @@ from typing import Any, Final, TypeVar
 from barnabas.client.settings.admin import AdminSettings
 from barnabas.connection.broker.client_request import Error
 from barnabas.connection.network_client import ANY, CONTROLLER, Coordinator, NetworkClient, Node, Target
-from barnabas.connection.promise import Promise
-from barnabas.connection.retry import Answer, Check, RequestBuilder, Results, Retry, leader_of
+from barnabas.connection.retry import Answer, RequestBuilder, Results, Retry, leader_of
 from barnabas.connection.timers import spelled
 from barnabas.errors import (
     BrokerNotAvailable,
@@ -77,19 +76,7 @@ class AdminApiDriver(Retry):
         super().__init__(client, timeout_s=timeout_s, retries=retries, gave_up=f"{name} gave up")
         self._name = name
         self._changes = changes
-        self._has_sent = False
         self._request_timeout_s = request_timeout_s
-
-    def send_once(
-        self,
-        request: Request | RequestBuilder,
-        target: Target,
-        check: Check | None = None,
-        *,
-        has_items: bool = False,
-    ) -> Promise[Any]:
-        self._has_sent = True
-        return super().send_once(request, target, check, has_items=has_items)
 
     @property
     def timeout_ms(self) -> int:
@@ -120,7 +107,7 @@ class AdminApiDriver(Retry):
         """Returns the error of a pending item: its last one, and that the time or the retries are over."""
         if error is None or isinstance(error, OperationTimedOut):
             given_up = super().given_up(error)
-            is_unanswered = error is None and self._has_sent and not self.attempts
+            is_unanswered = error is None and self.has_sent and not self.attempts
             if is_unanswered and self._changes and isinstance(given_up, OperationTimedOut):
                 return OperationTimedOut(f"{given_up}; it may be carried out yet", given_up.attempts)
             return given_up

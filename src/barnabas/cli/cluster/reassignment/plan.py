@@ -46,8 +46,8 @@ def plan_replicas(
         factor = replication_factor or len(replicas)
         if factor > len(racks):
             raise CommandFailed(
-                f"{tp} needs {plural(factor, 'broker')} for its replicas, and there {are(len(racks))} "
-                f"{plural(len(racks), 'broker')} to put them on; "
+                f"{tp} needs {plural(factor, 'broker')} for its replicas, and there "
+                f"{are(len(racks), 'broker')} to put them on; "
                 f"add a broker{_or_fewer(tp.topic, len(racks))}"
             )
         planned[tp] = [node_id for node_id in replicas if node_id in racks][:factor]
