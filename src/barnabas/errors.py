@@ -26,6 +26,11 @@ class UsageError(BarnabasError):
     """The operator's or caller's input is wrong. The message says what is wrong, what the rule is and what to do."""
 
 
+class NotYet(UsageError):
+    """A start is refused by what may pass by itself, such as other brokers that have not started. Whoever runs the
+    broker tries again (exit code 75); the message says what it waits for, and the operator's ways out."""
+
+
 BY_CODE: Final[dict[int, type["KafkaError"]]] = {}
 """The classes of Kafka's error table."""
 

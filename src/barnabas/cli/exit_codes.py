@@ -2,11 +2,13 @@
 
 from typing import Final
 
-__all__ = ["EXIT_CODES", "FAILED", "INTERRUPTED", "OK", "TERMINATED", "USAGE"]
+__all__ = ["EXIT_CODES", "FAILED", "INTERRUPTED", "NOT_YET", "OK", "TERMINATED", "USAGE"]
 
 OK: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
+NOT_YET: Final = 75
+"""EX_TEMPFAIL of sysexits.h."""
 INTERRUPTED: Final = 130
 TERMINATED: Final = 143
 
@@ -17,6 +19,8 @@ EXIT_CODES: Final = {
     " check`, `dump-log`, the demos) found something wrong, or `cluster recover` replicas missing.",
     USAGE: "Wrong usage: the command line, a setting, or a line of the input is not valid. `serve` also ends so when it"
     " cannot start for a reason that only the operator can remove, such as an address or a data directory in use.",
+    NOT_YET: "`serve` cannot start for a reason that may pass by itself, such as other brokers or a ZooKeeper that are"
+    " not there: start it again.",
     INTERRUPTED: "Ctrl-C (SIGINT). Consumers have committed what was printed and left their group.",
     TERMINATED: "SIGTERM; the command ended as it does on Ctrl-C. `serve` shuts down on both and ends with 0,"
     " except in its first moments, before it has begun to start a broker.",

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from barnabas.cli.exit_codes import FAILED, INTERRUPTED, OK, TERMINATED, USAGE
+from barnabas.cli.exit_codes import FAILED, INTERRUPTED, NOT_YET, OK, TERMINATED, USAGE
 from barnabas.cli.framework.streams import OutputLost, finish_output, open_closed_streams, redirect_to_null
 
 if TYPE_CHECKING:
@@ -190,13 +190,13 @@ def _failed(error: Exception, *, as_json: bool) -> int:
     """Prints one line for an error that users and brokers can cause. Raises any other error, a defect, with its
     traceback."""
     from barnabas.client.errors import ItemsFailed
-    from barnabas.errors import UsageError
+    from barnabas.errors import NotYet, UsageError
 
     attempts = getattr(error, "attempts", ())
     causes: list[Exception] = list(error.failed.values()) if isinstance(error, ItemsFailed) else [error]
     names, texts = zip(*map(_name_and_text, causes), strict=True)
     text = "; ".join(dict.fromkeys(texts))
-    code = USAGE if isinstance(error, UsageError) else FAILED
+    code = NOT_YET if isinstance(error, NotYet) else USAGE if isinstance(error, UsageError) else FAILED
     if not text and not as_json:
         return code  # the command has reported the error itself
     return _report(names[0], text, code, attempts or getattr(causes[0], "attempts", ()), as_json=as_json)
