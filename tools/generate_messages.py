@@ -44,6 +44,8 @@ EXTENSIONS = [
     ("describe_cluster", "DescribeClusterResponse", "unreached_peers", "string", range(3), 10_001),
     # Why brokers that start would not find the registry. It comes with the changes of leaders.
     ("describe_cluster", "DescribeClusterResponse", "registry_loss", "string", range(3), 10_002),
+    # The release of the broker that responds. Only our own clients get it.
+    ("describe_cluster", "DescribeClusterResponse", "release", "string", range(3), 10_003),
     # The epoch of a broker's registration, which tells a process from the one before. Only our own clients get it.
     ("describe_cluster", "DescribeClusterBroker", "broker_epoch", "int64", range(3), 10_000),
 ]

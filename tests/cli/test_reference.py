@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.cli.exit_codes import EXIT_CODES, FAILED, INTERRUPTED, OK, TERMINATED, USAGE
+from barnabas.cli.exit_codes import EXIT_CODES, FAILED, INTERRUPTED, NOT_YET, OK, TERMINATED, USAGE
 from barnabas.cli.framework.app import parse
 from barnabas.cli.main import COMMANDS, run
 from barnabas.cli.records.formats import ESCAPES, TOKENS, compile_format
@@ -81,8 +81,8 @@ def test_every_token_of_a_format_is_explained_and_every_explained_one_works() ->
 
 
 def test_the_exit_codes_are_those_of_the_table() -> None:
-    assert [OK, FAILED, USAGE, INTERRUPTED, TERMINATED] == [0, 1, 2, 130, 143]
-    assert list(EXIT_CODES) == [0, 1, 2, 130, 143]
+    assert [OK, FAILED, USAGE, NOT_YET, INTERRUPTED, TERMINATED] == [0, 1, 2, 75, 130, 143]
+    assert list(EXIT_CODES) == [0, 1, 2, 75, 130, 143]
     for code in EXIT_CODES:
         assert f"\n| {code} | " in PAGE.read_text()
 

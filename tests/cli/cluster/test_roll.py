@@ -14,6 +14,7 @@ from barnabas.client.admin.cluster import ClusterDescription
 from barnabas.connection.cluster import Broker
 from barnabas.errors import RequestTimedOut
 from barnabas.testing import Cluster
+from barnabas.version import __version__
 from cli.cluster.three_brokers import bootstrap as bootstrap
 from cli.cluster.three_brokers import kafka as kafka
 from cli.cluster.three_brokers import shared_cluster as shared_cluster
@@ -41,6 +42,26 @@ def test_the_controller_is_the_last_one(kafka: Cluster) -> None:
     assert order == [*others, controller]
     assert list(taken) == order
     assert kafka.in_sync_replicas("t") == {1, 2, 3}
+
+
+def test_an_upgrade_that_changes_nothing_is_seen(
+    kafka: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As when a link to the new release was made inside of the directory of the old one."""
+    first, second = sorted({1, 2, 3} - {kafka.controller})
+
+    def restart(broker: Broker, _timeout_s: float) -> None:
+        kafka.stop(broker.node_id)
+        if broker.node_id == second:
+            monkeypatch.setattr("barnabas.broker.handlers.cluster.describe_cluster.__version__", "0.2.0")
+        kafka.start(broker.node_id)
+
+    done = Roll(kafka.admin, restart, 60).run([first, second])
+    assert (done[first].release_before, done[first].release) == (__version__, __version__)
+    assert (done[second].release_before, done[second].release) == (__version__, "0.2.0")
+    told = capsys.readouterr().err
+    assert f"; release {__version__} as before; 1 broker to go" in told
+    assert f"; release 0.2.0, {__version__} before; no brokers to go" in told
 
 
 def test_nothing_is_restarted_while_a_replica_is_not_in_sync(kafka: Cluster) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 from barnabas.client.admin.topics import EligibleLeaders, NewTopic
 from barnabas.testing import Broker
 from barnabas.types import TopicPartition
+from barnabas.version import __version__
 
 
 def test_brokers(admin: Any, broker: Broker, name: str) -> None:
@@ -12,6 +13,7 @@ def test_brokers(admin: Any, broker: Broker, name: str) -> None:
     cluster = admin.describe_cluster()
     assert cluster.controller_id in cluster.brokers
     assert cluster.epochs.keys() == cluster.brokers.keys()
+    assert admin.broker_releases() == {cluster.controller_id: __version__}
     [log_dir] = admin.describe_log_dirs(partitions=[(name, 0)])[1]
     assert [(replica.topic, replica.partition) for replica in log_dir.replicas] == [(name, 0)]
     assert "transaction.version" in admin.describe_features().finalized

@@ -20,6 +20,7 @@ from barnabas.config.broker import BrokerConfig
 from barnabas.errors import KafkaStorageError, UsageError
 from barnabas.records.compiled.installation import HOW_TO_COMPILE, describe_installation, is_compiled
 from barnabas.registry.registry import RegistryUnreachable
+from barnabas.version import __version__
 
 __all__ = ["run", "tell_service_manager", "write_ready_file"]
 
@@ -112,7 +113,8 @@ def _tell_ready(broker: Broker, ready_file: Path | None, began: float, as_json: 
     directories = broker.config.data_dirs
     text = (
         f"barnabas broker {broker.node_id} is ready on {', '.join(addresses)} "
-        f"({ready_ms:.0f} ms, data in {', '.join(directories)}, {describe_installation()})"
+        f"({ready_ms:.0f} ms, data in {', '.join(directories)}, release {__version__}, "
+        f"{describe_installation()})"
     )
     if as_json:
         facts = {
@@ -121,6 +123,7 @@ def _tell_ready(broker: Broker, ready_file: Path | None, began: float, as_json: 
             "addresses": addresses,
             "ready_ms": round(ready_ms),
             "data_dirs": [str(directory) for directory in directories],
+            "release": __version__,
             "compiled": is_compiled(),
         }
         text = json.dumps(facts)

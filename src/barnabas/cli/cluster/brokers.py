@@ -7,7 +7,7 @@ from typing import Annotated
 from barnabas.cli.framework.app import App, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Bootstrap, Client, Cluster, Json, Profile
 from barnabas.cli.framework.output import CommandFailed, show, size_text, table
-from barnabas.cli.framework.resources import live_brokers
+from barnabas.cli.framework.resources import known_releases, live_brokers
 from barnabas.client.admin.log_dirs import LogDir
 from barnabas.client.errors import ItemsFailed
 from barnabas.connection.broker.addresses import parse_bootstrap
@@ -18,7 +18,7 @@ app = App("List the brokers.", default="list")
 
 @app.command("list", example="barnabas brokers")
 def list_brokers(cluster: Cluster = DEFAULT_CLUSTER, json: Json = False) -> None:
-    """List the brokers with the partitions that they lead and keep, and the space that these take."""
+    """List the brokers with their releases, the partitions that they lead and keep, and the space that these take."""
     with cluster.admin() as admin:
         description = live_brokers(admin)
         topics = admin.list_topics(internal=True)
@@ -27,12 +27,14 @@ def list_brokers(cluster: Cluster = DEFAULT_CLUSTER, json: Json = False) -> None
             directories = admin.describe_log_dirs(list(description.brokers))
         except ItemsFailed as error:  # values that a broker does not report are left out
             directories = error.succeeded
+        releases = known_releases(admin)
     partitions = [partition for topic in topics for partition in topic.partitions.values()]
     leaders: Counter[int] = Counter(partition.leader for partition in partitions)
     replicas = Counter(replica for partition in partitions for replica in partition.replicas)
     rows = [
         {
             **broker._asdict(),
+            "release": releases.get(node_id),
             "controller": node_id == description.controller_id,
             "leaders": leaders[node_id],
             "replicas": replicas[node_id],
@@ -40,11 +42,11 @@ def list_brokers(cluster: Cluster = DEFAULT_CLUSTER, json: Json = False) -> None
         }
         for node_id, broker in sorted(description.brokers.items())
     ]
-    headers = ("broker", "address", "rack", "controller", "leaders", "replicas", "size")
+    headers = ("broker", "address", "rack", "release", "controller", "leaders", "replicas", "size")
     cells = [
         (
-            row["node_id"], f"{row['host']}:{row['port']}", row["rack"], "yes" if row["controller"] else "",
-            row["leaders"], row["replicas"], size_text(row["size_bytes"]),
+            row["node_id"], f"{row['host']}:{row['port']}", row["rack"], row["release"],
+            "yes" if row["controller"] else "", row["leaders"], row["replicas"], size_text(row["size_bytes"]),
         )
         for row in rows
     ]  # fmt: skip

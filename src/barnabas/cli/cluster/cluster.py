@@ -15,7 +15,14 @@ from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.output import CommandFailed, show, table
 from barnabas.cli.framework.replication import replication_counts, running_reassignments
-from barnabas.cli.framework.resources import PARTITIONS, broker_ids, check_partitions, check_topic, plural
+from barnabas.cli.framework.resources import (
+    PARTITIONS,
+    broker_ids,
+    check_partitions,
+    check_topic,
+    known_releases,
+    plural,
+)
 from barnabas.cli.topics.elect_leaders import elect_leaders
 from barnabas.client.admin.cluster import ClusterDescription, FeatureLevels, Features
 from barnabas.client.admin.reassignments import PartitionReassignment
@@ -39,7 +46,8 @@ def describe(cluster: Cluster = DEFAULT_CLUSTER, json: Json = False) -> None:
         description, features = admin.describe_cluster(include_fenced=True), admin.describe_features()
         views = admin.list_topics(internal=True)
         reassignments = running_reassignments(admin, views) if description.controller_id >= 0 else {}
-    report = _report(description, features, views, reassignments)
+        releases = known_releases(admin)
+    report = _report(description, features, views, reassignments, releases)
     show(report, json, lambda: _text(report))
 
 
@@ -163,12 +171,13 @@ def _report(
     features: Features,
     views: Sequence[TopicView],
     reassignments: Mapping[TopicPartition, PartitionReassignment],
+    releases: Mapping[int, str],
 ) -> dict[str, Any]:
     names = sorted({*features.supported, *features.finalized})
     return {
         "cluster_id": description.cluster_id,
         "controller": description.controller_id if description.controller_id >= 0 else None,
-        "brokers": _brokers(description, views),
+        "brokers": _brokers(description, views, releases),
         **replication_counts(views, reassignments),
         "features_epoch": features.epoch if features.epoch >= 0 else None,
         "features": [
@@ -182,7 +191,9 @@ def _report(
     }
 
 
-def _brokers(description: ClusterDescription, views: Sequence[TopicView]) -> list[dict[str, Any]]:
+def _brokers(
+    description: ClusterDescription, views: Sequence[TopicView], releases: Mapping[int, str]
+) -> list[dict[str, Any]]:
     partitions = [partition for view in views for partition in view.partitions.values()]
     leaders: Counter[int] = Counter(partition.leader for partition in partitions)
     replicas = Counter(node_id for partition in partitions for node_id in partition.replicas)
@@ -197,6 +208,7 @@ def _brokers(description: ClusterDescription, views: Sequence[TopicView]) -> lis
                 "host": broker.host if broker else None,
                 "port": broker.port if broker else None,
                 "rack": broker.rack if broker else None,
+                "release": releases.get(node_id),
                 "state": state,
                 "leaders": leaders[node_id],
                 "replicas": replicas[node_id],
@@ -216,7 +228,7 @@ def _text(report: dict[str, Any]) -> str:
         (
             b["node_id"],
             None if b["host"] is None else f"{b['host']}:{b['port']}",
-            *(b["rack"], b["state"], b["leaders"], b["replicas"], b["in_sync_replicas"]),
+            *(b["rack"], b["release"], b["state"], b["leaders"], b["replicas"], b["in_sync_replicas"]),
         )
         for b in report["brokers"]
     ]
@@ -224,7 +236,7 @@ def _text(report: dict[str, Any]) -> str:
         f"cluster {report['cluster_id'] or 'without an id'}, {controller}, {plural(len(brokers), 'broker')}",
         _replication_text(report),
         "",
-        table(("broker", "address", "rack", "state", "leaders", "replicas", "in sync"), brokers),
+        table(("broker", "address", "rack", "release", "state", "leaders", "replicas", "in sync"), brokers),
     ]
     if report["features"]:
         rows = [(f["feature"], _range(f["supported"]), _range(f["finalized"])) for f in report["features"]]

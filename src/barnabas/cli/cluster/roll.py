@@ -18,12 +18,12 @@ from barnabas.cli.framework.options import CONNECT_TIMEOUT_S, DEFAULT_CLUSTER, C
 from barnabas.cli.framework.outcomes import outcomes
 from barnabas.cli.framework.output import CommandFailed, notice, show
 from barnabas.cli.framework.replication import has_missing_replicas, ids_text
-from barnabas.cli.framework.resources import broker_ids, plural, some
+from barnabas.cli.framework.resources import broker_ids, known_releases, plural, some
 from barnabas.client.admin.cluster import ClusterDescription
 from barnabas.connection.cluster import Broker, TopicView
 from barnabas.errors import BarnabasError, UsageError
 
-__all__ = ["WAY_OUT", "Roll", "by_command", "register"]
+__all__ = ["WAY_OUT", "Restarted", "Roll", "by_command", "register"]
 
 POLL_S: Final = 0.2
 TOLD_AFTER_S: Final = 5.0
@@ -74,7 +74,7 @@ def roll(
 
     A broker is restarted when all brokers are live and all replicas of the cluster are in sync, and the next one when
     it is back and all are in sync again. If it does not come back, the others are left alone. In the end the preferred
-    leaders are elected.
+    leaders are elected. The releases of before and after are told of each: an upgrade that changed nothing is seen.
     """
     if (restart_command is None) == (data_dir is None):
         raise UsageError("roll: give either --restart-command or --data-dir")
@@ -85,10 +85,23 @@ def roll(
         rolling = Roll(admin, restart, broker_timeout)
         restarted = rolling.run(broker_ids(admin, broker))
         _, failed = outcomes(lambda: admin.elect_leaders())
-    rows = [{"broker": node_id, "seconds": round(seconds, 1)} for node_id, seconds in restarted.items()]
+    rows = [{"broker": node_id, **each._asdict()} for node_id, each in restarted.items()]
     show(rows, json, lambda: f"restarted {plural(len(rows), 'broker')}")
     if failed:
         raise CommandFailed("; ".join(str(error) for error in failed.values()))
+
+
+class Restarted(NamedTuple):
+    """A broker that is back in sync. The releases are None where the broker does not tell them."""
+
+    seconds: float
+    release_before: str | None
+    release: str | None
+
+    def __str__(self) -> str:
+        if self.release == self.release_before:
+            return f"release {self.release} as before" if self.release else "its release is not known"
+        return f"release {self.release or 'unknown'}, {self.release_before or 'unknown'} before"
 
 
 class _Former(NamedTuple):
@@ -132,11 +145,12 @@ class Roll:
         self._clock = clock
         self._sleep = sleep
 
-    def run(self, node_ids: Sequence[int]) -> dict[int, float]:
-        """Restarts these brokers. Returns the seconds that each took. Raises CommandFailed."""
+    def run(self, node_ids: Sequence[int]) -> dict[int, Restarted]:
+        """Restarts these brokers. Raises CommandFailed."""
         left = list(node_ids)
-        taken: dict[int, float] = {}
+        taken: dict[int, Restarted] = {}
         self._warn(left)
+        before = known_releases(self._admin)
         while left:
             try:
                 self._wait(self._clock() + self._timeout_s, "before the next restart")
@@ -148,11 +162,17 @@ class Roll:
                 if broker is None:
                     raise CommandFailed(f"broker {node_id} was not live")
                 self._restart_one(broker, description.epochs.get(node_id, 0))
-                taken[node_id] = self._clock() - began
+                seconds = round(self._clock() - began, 1)
+                release = known_releases(self._admin).get(node_id)
+                taken[node_id] = Restarted(seconds, before.get(node_id), release)
             except BarnabasError as error:
                 rest = f"; not restarted: {ids_text(left)}" if left else ""
                 raise CommandFailed(f"{error}{rest}") from None
-            notice(f"broker {node_id}: in sync again after {taken[node_id]:.1f} s; {plural(len(left), 'broker')} to go")
+            restarted = taken[node_id]
+            notice(
+                f"broker {node_id}: in sync again after {restarted.seconds} s; {restarted}; "
+                f"{plural(len(left), 'broker')} to go"
+            )
         return taken
 
     def _restart_one(self, broker: Broker, epoch: int) -> None:

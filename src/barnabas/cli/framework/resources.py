@@ -9,7 +9,7 @@ from barnabas.cli.framework.options import parse_partitions
 from barnabas.cli.framework.output import CommandFailed, notice
 from barnabas.client.admin.cluster import ClusterDescription
 from barnabas.connection.cluster import TopicView
-from barnabas.errors import InvalidTopic, UnknownTopicOrPartition, UsageError
+from barnabas.errors import InvalidTopic, ItemsFailed, UnknownTopicOrPartition, UsageError
 from barnabas.metadata.topic_names import MAX_NAME_LENGTH, validate_topic_name
 from barnabas.types import TopicPartition
 
@@ -148,6 +148,14 @@ def live_brokers(admin: Admin) -> ClusterDescription:
         notice(f"left out, not live: {plural(len(described.fenced), 'broker')} ({ids})")
     live = {node_id: broker for node_id, broker in described.brokers.items() if node_id not in described.fenced}
     return described._replace(brokers=live)
+
+
+def known_releases(admin: Admin) -> dict[int, str]:
+    """Returns the releases of the live brokers that tell it within the time."""
+    try:
+        return admin.broker_releases()
+    except ItemsFailed as error:
+        return {node_id: release for node_id, release in error.succeeded.items() if release is not None}
 
 
 def watermarks(

@@ -32,6 +32,7 @@ from barnabas.config.sources import load
 from barnabas.errors import UsageError
 from barnabas.records.compiled.installation import describe_installation, is_compiled
 from barnabas.registry.embedded import EmbeddedRegistry
+from barnabas.version import __version__
 
 __all__ = ["announce", "run_cluster"]
 
@@ -110,10 +111,12 @@ def _ready_line(config: BrokerConfig, addresses: Sequence[str], brokers: int, be
             "addresses": addresses,
             "ready_ms": round(ready_ms),
             "data_dirs": list(config.data_dirs),
+            "release": __version__,
             "compiled": is_compiled(),
         }
         return json.dumps(facts)
     return (
         f"barnabas cluster of {brokers} broker{'s' if brokers != 1 else ''} is ready on {', '.join(addresses)} "
-        f"({ready_ms:.0f} ms, data in {', '.join(config.data_dirs)}, {describe_installation()})"
+        f"({ready_ms:.0f} ms, data in {', '.join(config.data_dirs)}, release {__version__}, "
+        f"{describe_installation()})"
     )

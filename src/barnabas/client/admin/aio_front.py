@@ -107,6 +107,7 @@ class Admin:
     describe_cluster = _awaited(KafkaAdminClient.describe_cluster)
     unregister_broker = _awaited(KafkaAdminClient.unregister_broker)
     leader_changes = _awaited(KafkaAdminClient.leader_changes)
+    broker_releases = _awaited(KafkaAdminClient.broker_releases)
     describe_log_dirs = _awaited(KafkaAdminClient.describe_log_dirs)
     alter_replica_log_dirs = _awaited(KafkaAdminClient.alter_replica_log_dirs)
     describe_features = _awaited(KafkaAdminClient.describe_features)

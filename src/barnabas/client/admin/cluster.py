@@ -1,11 +1,12 @@
 """Operations on the cluster: its brokers and its features."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from barnabas.client.admin.operations import AdminOperations, controller_moves
 from barnabas.connection.cluster import Broker, brokers_of
 from barnabas.connection.network_client import ANY, CONTROLLER
+from barnabas.connection.retry import Answer
 from barnabas.errors import KafkaError, UnsupportedVersion, error_for
 from barnabas.types import BrokerId
 
@@ -82,6 +83,21 @@ class ClusterOperations(AdminOperations):
         fenced = frozenset(b.broker_id for b in response.brokers if b.is_fenced)
         epochs = {b.broker_id: b.broker_epoch for b in response.brokers if b.broker_epoch}
         return ClusterDescription(response.cluster_id, response.controller_id, brokers, fenced, epochs)
+
+    async def broker_releases(self, *, timeout: float | None = None) -> dict[int, str]:
+        """Returns the release of each live broker, by its node id. Barnabas's brokers tell it in a tagged field of
+        their own; others are left out. Raises ItemsFailed, by broker."""
+        from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
+
+        def answers(response: Any, asked: list[BrokerId]) -> Iterable[Answer[BrokerId, str | None]]:
+            yield asked[0], response.error_code, response.release
+
+        request, driver = DescribeClusterRequest(), self._driver("broker_releases", timeout)
+        try:
+            found = await self._at_brokers(driver, None, lambda _: request, answers)
+        except UnsupportedVersion:  # before Kafka 2.8
+            return {}
+        return {node_id: release for node_id, release in found.items() if release is not None}
 
     async def leader_changes(self, limit: int = 10_000, *, timeout: float | None = None) -> list[LeaderChange] | None:
         """Returns the last changes of partitions' leaders, oldest first. Barnabas's brokers keep ten thousand of

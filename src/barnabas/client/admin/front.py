@@ -115,6 +115,7 @@ class Admin:
     describe_cluster = _waiting(KafkaAdminClient.describe_cluster)
     unregister_broker = _waiting(KafkaAdminClient.unregister_broker)
     leader_changes = _waiting(KafkaAdminClient.leader_changes)
+    broker_releases = _waiting(KafkaAdminClient.broker_releases)
     describe_log_dirs = _waiting(KafkaAdminClient.describe_log_dirs)
     alter_replica_log_dirs = _waiting(KafkaAdminClient.alter_replica_log_dirs)
     describe_features = _waiting(KafkaAdminClient.describe_features)

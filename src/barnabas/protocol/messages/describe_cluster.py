@@ -44,3 +44,4 @@ class DescribeClusterResponse(Response):
     leader_changes: bytes | None = field("bytes", 0, 2, default=None, nullable_from=0, tag=10000)
     unreached_peers: str | None = field("string", 0, 2, default=None, nullable_from=0, tag=10001)
     registry_loss: str | None = field("string", 0, 2, default=None, nullable_from=0, tag=10002)
+    release: str | None = field("string", 0, 2, default=None, nullable_from=0, tag=10003)

@@ -90,6 +90,15 @@ def test_a_registry_whose_file_is_gone() -> None:
     assert "`barnabas cluster recover`" in gone.hint
 
 
+def test_brokers_of_two_releases() -> None:
+    state = ClusterState(BROKERS, releases=dict.fromkeys(BROKERS, "0.2.0"))
+    (same,) = [check for check in findings(state) if check.name == "release"]
+    assert (same.target, same.status, same.detail) == ("broker 1,2,3", "ok", "0.2.0")
+    (mixed,) = found(ClusterState(BROKERS, releases={1: "0.1.0", 2: "0.2.0", 3: "0.1.0"}), "release")
+    assert (mixed.status, mixed.detail) == ("warning", "0.1.0 on broker 1,3, 0.2.0 on broker 2")
+    assert "`barnabas cluster roll`" in mixed.hint
+
+
 def test_brokers_that_are_not_there() -> None:
     brokers = {**BROKERS, 4: Broker(BrokerId(4), "127.0.0.1", 9095, None)}
     state = ClusterState(brokers, frozenset({2, 3}), topics=(topic("t", (1, (1, 2), (1,)), (1, (1, 9), (1,))),))

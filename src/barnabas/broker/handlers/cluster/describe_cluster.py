@@ -3,8 +3,8 @@
 Where we differ: `controller_id` is the active controller, not any broker that would forward a request. There are no
 separate controllers, so asking for their endpoints is answered with MISMATCHED_ENDPOINT_TYPE, as by every Kafka broker.
 
-Tagged fields that Kafka does not have tell our own clients the epochs of the brokers' registrations, and the last
-changes of leaders and the other brokers that this one does not reach if they ask for these.
+Tagged fields that Kafka does not have tell our own clients this broker's release and the epochs of the brokers'
+registrations, and the last changes of leaders and the other brokers that this one does not reach if they ask for these.
 """
 
 import json
@@ -23,6 +23,7 @@ from barnabas.protocol.messages.describe_cluster import (
 )
 from barnabas.registry.registry import LeaderChange
 from barnabas.types import BrokerId
+from barnabas.version import __version__
 
 BROKERS = 1
 CONTROLLERS = 2
@@ -105,6 +106,7 @@ def _describe(
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
         ),
+        release=__version__ if ours else None,
     )
 
 

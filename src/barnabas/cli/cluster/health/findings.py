@@ -35,6 +35,7 @@ def findings(state: ClusterState) -> Iterator[Check]:
     yield from _controller(state)
     yield from _registry(state)
     yield from _brokers(state)
+    yield from _releases(state)
     yield from _peers(state)
     yield from _directories(state)
     yield from _partitions(state)
@@ -109,6 +110,19 @@ def _brokers(state: ClusterState) -> Iterator[Check]:
         yield Check("broker", f"broker {node_id}", status, detail, _way_back(state, node_id))
     if not missing:
         yield Check("broker", f"broker {ids_text(state.live)}", OK, "live")
+
+
+def _releases(state: ClusterState) -> Iterator[Check]:
+    """Yields a check of the brokers' releases, if they tell them."""
+    by_release: defaultdict[str, list[int]] = defaultdict(list)
+    for node_id, release in sorted(state.releases.items()):
+        by_release[release].append(node_id)
+    if len(by_release) == 1:
+        yield Check("release", f"broker {ids_text(sorted(state.releases))}", OK, *by_release)
+    elif by_release:
+        detail = ", ".join(f"{release} on broker {ids_text(ids)}" for release, ids in sorted(by_release.items()))
+        hint = "complete the upgrade, or take it back, by `barnabas cluster roll`: docs/operations.md has the steps"
+        yield Check("release", plural(len(by_release), "release"), WARNING, detail, hint)
 
 
 def _way_back(state: ClusterState, node_id: int) -> str:

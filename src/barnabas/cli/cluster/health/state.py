@@ -59,6 +59,7 @@ class ClusterState(NamedTuple):
     """The reason for which brokers that start would not find the registry, by the broker that told it."""
     unreached: Mapping[int, tuple[UnreachedPeer, ...]] = {}
     """The other brokers that do not answer a broker, by the broker that was asked and told it."""
+    releases: Mapping[int, str] = {}
     zookeeper: str = ""
     """The addresses of the registry, if it is a ZooKeeper."""
     unanswered: Mapping[str, str] = {}
@@ -89,7 +90,7 @@ def cluster_state(admin: Admin, settings: Mapping[str, object], *, timeout_s: fl
     unanswered = {what: answer.error for what, answer in asked.items() if answer.error}
     if untold := sorted(set(names).difference(minimums or ())):
         unanswered["min.insync.replicas"] = f"no answer came about {some(untold)}"
-    registry, registry_losses, unreached = _ask_each(live, settings, timeout_s)
+    registry, registry_losses, unreached, releases = _ask_each(live, settings, timeout_s)
     return ClusterState(
         described.brokers,
         described.fenced,
@@ -104,6 +105,7 @@ def cluster_state(admin: Admin, settings: Mapping[str, object], *, timeout_s: fl
         registry,
         registry_losses,
         unreached,
+        releases,
         _zookeeper(admin, min(live, default=-1)),
         unanswered,
     )
@@ -130,10 +132,10 @@ def _directories(admin: Admin, node_ids: Sequence[int]) -> Mapping[int, list[Log
 
 def _ask_each(
     brokers: Mapping[int, Broker], settings: Mapping[str, object], timeout_s: float
-) -> tuple[dict[int, Answer], dict[int, str], dict[int, tuple[UnreachedPeer, ...]]]:
-    """Asks brokers for the last row of the registry's history, whether it is lost, and for the brokers that they do not
-    reach. Kafka's do not know these wishes, and are left out."""
-    registry, losses, unreached = {}, {}, {}
+) -> tuple[dict[int, Answer], dict[int, str], dict[int, tuple[UnreachedPeer, ...]], dict[int, str]]:
+    """Asks brokers for the last row of the registry's history, whether it is lost, for the brokers that they do not
+    reach, and for their releases. Kafka's do not know these wishes, and are left out."""
+    registry, losses, unreached, releases = {}, {}, {}, {}
     wish = DescribeClusterRequest(unreached_peers_wait_ms=int(timeout_s * PEERS_SHARE * 1000))
     for node_id, broker in brokers.items():
         with probe_for(broker.host, broker.port, settings, timeout_s) as client:
@@ -146,11 +148,13 @@ def _ask_each(
             answer = answer._replace(error=str(error_for(response.error_code, response.error_message or "")))
         if answer.error or (response is not None and response.leader_changes is not None):
             registry[node_id] = answer
+        if response is not None and response.release:
+            releases[node_id] = response.release
         if response is not None and response.registry_loss:
             losses[node_id] = response.registry_loss
         if peers is not None and peers.unreached_peers is not None:
             unreached[node_id] = _unreached_peers(peers.unreached_peers)
-    return registry, losses, unreached
+    return registry, losses, unreached, releases
 
 
 def _unreached_peers(text: str) -> tuple[UnreachedPeer, ...]:
