@@ -107,6 +107,8 @@ def test_the_readme_runs_from_top_to_bottom(tmp_path: Path) -> None:
             reader.follow(block)
     shown = {command.partition(" --")[0]: text for command, text in reader.shown.items()}
     assert re.fullmatch(r'orders-\d@0 k1 \{"total": 12\}\n', shown["barnabas consume orders"])
+    (dumped,) = (text for command, text in shown.items() if command.startswith("barnabas dump-log"))
+    assert '{"total": 12}' in dumped
     assert "lag 0" in shown["barnabas groups describe billing"]
     assert "all is well" in shown["barnabas doctor"]
     assert re.search(r"\b2 passed", shown["pytest test_shop.py"])

@@ -1,7 +1,7 @@
 """Writes docs/cli.md from the commands: `python -m barnabas.cli.reference > docs/cli.md`."""
 
-from collections.abc import Mapping
-from typing import Final, get_args
+from collections.abc import Callable, Mapping
+from typing import Any, Final, get_args
 
 from barnabas.cli.exit_codes import EXIT_CODES
 from barnabas.cli.framework.app import App, Option, Parameter, Runnable
@@ -47,8 +47,10 @@ environment names.
 def reference() -> str:
     """Returns the page."""
     parts = [INTRODUCTION, *_exit_codes(), *_cluster_options()]
-    for name, command in COMMANDS.items():
-        parts.append(_app_text(name, command.load()))
+    apps = {name: command.load() for name, command in COMMANDS.items()}
+    alone = {app.commands[""].function: f"barnabas {name}" for name, app in apps.items() if "" in app.commands}
+    for name, app in apps.items():
+        parts.append(_app_text(name, app, alone))
     return "\n".join(parts)
 
 
@@ -81,7 +83,8 @@ def _table(headers: tuple[str, str], rows: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _app_text(name: str, app: App) -> str:
+def _app_text(name: str, app: App, alone: Mapping[Callable[..., Any], str]) -> str:
+    """`alone` has the functions that are commands by themselves: where another name stands for one, it is named."""
     if "" in app.commands:
         parts = [f"## barnabas {name}\n", _command_text(f"barnabas {name}", app.commands[""])]
         return "\n".join([*parts, *_formats()] if name == "consume" else parts)
@@ -90,7 +93,8 @@ def _app_text(name: str, app: App) -> str:
         parts.append(f"`barnabas {name}` alone is `barnabas {name} {app.default}`.\n")
     for runnable in app.commands.values():
         call = f"barnabas {name} {runnable.name}"
-        parts += [f"### {call}\n", _command_text(call, runnable)]
+        same = alone.get(runnable.function)
+        parts += [f"### {call}\n", f"The same as `{same}`.\n" if same else _command_text(call, runnable)]
     return "\n".join(parts)
 
 
