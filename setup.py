@@ -9,6 +9,7 @@ BARNABAS_COMPILED=1 for an error instead of it: for a wheel that is given to oth
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -130,8 +131,16 @@ class BuildAllOrNone(build_ext):
 
         def compile_at_once(sources: list[str], *arguments: object, **options: object) -> list[str]:
             largest_first = sorted(sources, key=os.path.getsize, reverse=True)
-            compiled = pool.map(lambda source: compile_in_turn([source], *arguments, **options), largest_first)
-            return [made for each in compiled for made in each]
+            done = count(1)
+
+            def compile_one(source: str) -> list[str]:
+                made = compile_in_turn([source], *arguments, **options)
+                if len(sources) > 1:
+                    name = Path(source).stem.removeprefix("__native_").replace("___", ".")
+                    sys.stderr.write(f"barnabas: compiled {next(done)} of {len(sources)}: {name}\n")
+                return made
+
+            return [made for each in pool.map(compile_one, largest_first) for made in each]
 
         self.compiler.compile = compile_at_once
 
