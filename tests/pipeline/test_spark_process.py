@@ -54,6 +54,31 @@ def test_an_interrupt_while_spark_starts_ends_its_process(
     assert signal.getsignal(number) is before
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_start_that_fails_by_a_signal_tells_the_signal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """The signal may go to all processes of a terminal or container, so that the connection to the JVM breaks."""
+
+    def interrupted(*_: Any, **__: Any) -> object:
+        os.kill(os.getpid(), number)
+        raise ConnectionError("the JVM has ended")
+
+    monkeypatch.setattr(sessions, "session", interrupted)
+    with pytest.raises(KeyboardInterrupt), spark_process("test", tmp_path / "log", {}, None):
+        pytest.fail("the block was entered")
+
+
+def test_delta_for_another_spark_is_refused_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create(tmp_path / "mine", "merge", "127.0.0.1:1")
+    monkeypatch.setattr(pyspark, "__version__", "4.3.0")
+    assert run(["pipeline", "run", str(tmp_path / "mine")]) == 2
+    told = capsys.readouterr().err
+    assert "names Delta for Spark 4.2, but pyspark is 4.3.0: pip install 'barnabas[delta]'" in told
+
+
 def test_a_port_for_metrics_that_is_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     create(tmp_path / "mine", "copy", "127.0.0.1:1")
     with socket.socket() as taken:

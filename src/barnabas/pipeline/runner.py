@@ -13,9 +13,9 @@ from barnabas.pipeline.brokers import check_broker, open_admin
 from barnabas.pipeline.checkpoint import read_checkpoint
 from barnabas.pipeline.diagnosis import find_problems
 from barnabas.pipeline.display import Display, Refresh, Row, query_row
-from barnabas.pipeline.errors import PipelineFailed, error_text, spark_failures
+from barnabas.pipeline.errors import PipelineFailed, QueryFailed, error_text, spark_failures
 from barnabas.pipeline.project import Project, load, project_lock
-from barnabas.pipeline.spark_process import require_spark, spark_process
+from barnabas.pipeline.spark_process import check_delta, require_spark, spark_process
 from barnabas.spark.option_table import parse_duration_ms
 from barnabas.spark.query_progress import QueryProgress
 from barnabas.types import TopicPartition
@@ -50,6 +50,7 @@ def run_project(
     require_spark()
     interval = f"{parse_duration_ms(every, '--every', bare=False)} milliseconds"
     project = load(directory)
+    check_delta(project.settings["spark"])
     check_checkpoints(directory, project.checkpoints, project.checkpoint_paths(), anew=anew)
     log = directory / "spark.log"
     trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": interval}
@@ -153,7 +154,7 @@ def _run(
 
 
 def _wait(queries: Sequence["StreamingQuery"], refresh: Refresh) -> None:
-    """Waits until all queries have ended. Raises PipelineFailed if one has failed."""
+    """Waits until all queries have ended. Raises QueryFailed if one has failed."""
     while any(query.isActive for query in queries):
         check_queries(queries)
         refresh()
@@ -162,11 +163,11 @@ def _wait(queries: Sequence["StreamingQuery"], refresh: Refresh) -> None:
 
 
 def check_queries(queries: Iterable["StreamingQuery"]) -> None:
-    """Raises PipelineFailed if a query has failed."""
+    """Raises QueryFailed if a query has failed."""
     for query in queries:
         error = query.exception()
         if error is not None:
-            raise PipelineFailed(f"query {query.name} has failed: {error_text(error)}")
+            raise QueryFailed(f"query {query.name} has failed: {error_text(error)}")
 
 
 def _last_progress(queries: Sequence["StreamingQuery"]) -> Iterator[QueryProgress]:

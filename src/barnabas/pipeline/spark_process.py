@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SMALL",
+    "check_delta",
     "end_process",
     "end_with_parent",
     "java_process",
@@ -42,6 +44,8 @@ SMALL: Final = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 """Settings for short runs on small machines."""
+_DELTA: Final = re.compile(r"io\.delta:delta-spark_(\d+\.\d+)_")
+"""Delta's package for a release of Spark, such as `io.delta:delta-spark_4.2_2.13:4.4.0`."""
 _STOP_TIMEOUT_S: Final = 5.0
 _PR_SET_PDEATHSIG: Final = 1
 """A request to Linux to end the child with its parent. On other systems a killed parent leaves its children behind."""
@@ -54,6 +58,19 @@ def require_spark() -> None:
     missing = [name for name in ("pyspark", "pyarrow", "pandas") if find_spec(name) is None]
     if missing:
         raise UsageError(f"pipelines need {', '.join(missing)}: pip install 'barnabas[spark]'")
+
+
+def check_delta(settings: Mapping[str, Any]) -> None:
+    """Raises UsageError where a session is to have Delta for another Spark than the one that is installed: its queries
+    would fail after minutes."""
+    import pyspark
+
+    wanted = _DELTA.search(str(settings.get("spark.jars.packages", "")))
+    if wanted is not None and not pyspark.__version__.startswith(f"{wanted[1]}."):
+        raise UsageError(
+            f"spark.jars.packages in pipeline.toml names Delta for Spark {wanted[1]}, but pyspark is "
+            f"{pyspark.__version__}: pip install 'barnabas[delta]', or name the Delta that is made for it"
+        )
 
 
 @contextlib.contextmanager
@@ -133,6 +150,9 @@ def _interrupts_deferred() -> Iterator[Callable[[], None]]:
         signal.signal(number, lambda number, _: came.append(number))
     try:
         yield raise_deferred
+    except Exception:
+        raise_deferred()  # the JVM got the signal, too
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
