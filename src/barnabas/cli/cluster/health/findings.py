@@ -118,7 +118,7 @@ def _releases(state: ClusterState) -> Iterator[Check]:
     for node_id, release in sorted(state.releases.items()):
         by_release[release].append(node_id)
     if len(by_release) == 1:
-        yield Check("release", f"broker {ids_text(sorted(state.releases))}", OK, *by_release)
+        yield Check("release", f"broker {ids_text(sorted(state.releases))}", OK, next(iter(by_release)))
     elif by_release:
         detail = ", ".join(f"{release} on broker {ids_text(ids)}" for release, ids in sorted(by_release.items()))
         hint = "complete the upgrade, or take it back, by `barnabas cluster roll`: docs/operations.md has the steps"
