@@ -31,6 +31,11 @@ class NotYet(UsageError):
     broker tries again (exit code 75); the message says what it waits for, and the operator's ways out."""
 
 
+class DirectoryUnusable(UsageError):
+    """A data directory of one broker cannot be used, is missing or not its own: brokers with other directories are not
+    concerned."""
+
+
 BY_CODE: Final[dict[int, type["KafkaError"]]] = {}
 """The classes of Kafka's error table."""
 

@@ -61,7 +61,14 @@ from barnabas.controller.controller import Controller
 from barnabas.coordinator.group.group_coordinator import GroupCoordinator
 from barnabas.coordinator.transaction.producer_id_manager import ProducerIdManager
 from barnabas.coordinator.transaction.transaction_coordinator import TransactionCoordinator
-from barnabas.errors import BarnabasError, ClientError, KafkaError, KafkaStorageError, RequestTimedOut, UsageError
+from barnabas.errors import (
+    BarnabasError,
+    ClientError,
+    DirectoryUnusable,
+    KafkaError,
+    KafkaStorageError,
+    RequestTimedOut,
+)
 from barnabas.log.directories.data_directory import Belongs
 from barnabas.log.directories.disk import Disk
 from barnabas.log.directories.space_reserve import SpaceReserve
@@ -324,7 +331,7 @@ class Broker:
             try:
                 os.makedirs(directory, exist_ok=True)
             except OSError as error:
-                raise UsageError(
+                raise DirectoryUnusable(
                     f"log.dirs: {directory} cannot be made: {error.strerror}; choose another with --data-dir"
                 ) from None
 
@@ -411,7 +418,7 @@ class Broker:
             )
             undo.callback(self.log_manager.abandon)  # not as after a stop: others may not know yet what is lost
         except KafkaStorageError as error:
-            raise UsageError(f"{error.message}; make room or mend the disk, then start again") from None
+            raise DirectoryUnusable(f"{error.message}; make room or mend the disk, then start again") from None
 
     def _start_controller(self, undo: contextlib.ExitStack) -> None:
         """Registers the broker. Partitions whose logs are lost get a new leader epoch: clients know the records of the

@@ -19,7 +19,7 @@ from typing import Final
 
 from barnabas.clock import Clock
 from barnabas.config.log_config import LogConfig
-from barnabas.errors import UsageError
+from barnabas.errors import DirectoryUnusable
 from barnabas.log.batch_scan import scan_verified, why_not_a_batch
 from barnabas.log.cleaner.file_names import CLEANED_SUFFIX, SWAP_SUFFIX
 from barnabas.log.cleaner.segment_swap import finish_swaps
@@ -307,7 +307,7 @@ class _Loader:
                 continue
             _, size, crc, magic = _LEGACY_HEADER.unpack(head)
             if 4 < size <= segment.size and zlib.crc32(read(file.fd, size - 4, 16)) == crc:
-                raise UsageError(
+                raise DirectoryUnusable(
                     f"{segment.path('.log')} is in message format {magic}; brokers store format {MAGIC}: "
                     "copy the topic with a client of the Kafka that wrote it"
                 )

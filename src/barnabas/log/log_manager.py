@@ -16,7 +16,7 @@ from typing import Final
 
 from barnabas.clock import Clock
 from barnabas.config.log_config import LONG_MAX, LogConfig
-from barnabas.errors import KafkaStorageError, UsageError
+from barnabas.errors import DirectoryUnusable, KafkaStorageError, UsageError
 from barnabas.log.directories.checkpoints import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -123,7 +123,7 @@ class LogManager:
                 continue
             other = by_id.setdefault(directory.directory_id, directory.path)
             if other != directory.path:
-                raise UsageError(
+                raise DirectoryUnusable(
                     f"log.dirs: {other} and {directory.path} have the same directory.id "
                     f"{format_topic_id(directory.directory_id)} in {META_PROPERTIES}: one is a copy of the other; name "
                     "only one of them"
@@ -188,7 +188,7 @@ class LogManager:
         except OSError as error:
             raise self._unusable(error) from error
         except KafkaStorageError as error:
-            raise UsageError(f"{error.message}; make room or mend the disk, then start again") from error
+            raise DirectoryUnusable(f"{error.message}; make room or mend the disk, then start again") from error
 
     def _mark_running(self, directory: DataDirectory) -> None:
         if self._durability == FSYNC and directory.may_have_unsynced_records:
@@ -198,9 +198,11 @@ class LogManager:
                     log.flush()
         directory.mark_running(self._boot_id, self._durability)
 
-    def _unusable(self, error: OSError) -> UsageError:
+    def _unusable(self, error: OSError) -> DirectoryUnusable:
         way_out = WAYS_OUT.get(error.errno or 0, "mend it, or choose another with --data-dir")
-        return UsageError(f"{error.filename or self.directories[0].path} cannot be used: {error.strerror}; {way_out}")
+        return DirectoryUnusable(
+            f"{error.filename or self.directories[0].path} cannot be used: {error.strerror}; {way_out}"
+        )
 
     def abandon(self) -> None:
         """Closes all files and releases the directories without writing anything."""

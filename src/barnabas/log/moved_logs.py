@@ -11,7 +11,7 @@ import os
 import uuid
 from typing import Final, NamedTuple
 
-from barnabas.errors import UsageError
+from barnabas.errors import DirectoryUnusable
 from barnabas.log.directories.checkpoints import format_topic_id, parse_topic_id, replace_file
 from barnabas.log.directories.data_directory import DELETE_SUFFIX, DataDirectory, aside_directory_name
 from barnabas.log.directories.disk import fsync_directory
@@ -72,7 +72,9 @@ def choose_log(first: LogInDirectory, second: LogInDirectory, *, power_was_lost:
     elif _origin_of(first.log.directory) == second.home.directory_id:
         old, new = second, first
     else:
-        raise UsageError(f"{second.log.directory} and {first.log.directory} hold the same partition; move one away")
+        raise DirectoryUnusable(
+            f"{second.log.directory} and {first.log.directory} hold the same partition; move one away"
+        )
     chosen, other = new, old
     if power_was_lost and _latest(old.log) > _latest(new.log):
         chosen, other = old, new

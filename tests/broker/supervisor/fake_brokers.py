@@ -85,10 +85,21 @@ class FakeBroker:
         starts = len((self._directory / f"starts-{self._number}").read_text().splitlines())
         return self._refuse() if starts == 2 else self.serves()
 
+    def has_no_disk(self) -> int:
+        """Cannot use its directory at the first start, or at each one with an argument."""
+        if self.is_first or self._argument:
+            return self._refuse("/disk cannot be used", of_directory=True)
+        return self.serves()
+
+    def comes_too_early(self) -> int:
+        """Cannot be started yet, once."""
+        return self._refuse("the others are not there", code=75) if self.is_first else self.serves()
+
     @staticmethod
-    def _refuse() -> int:
-        print(json.dumps({"event": "usage-error", "message": "port 1 is taken; choose another"}), flush=True)
-        return 2
+    def _refuse(message: str = "port 1 is taken; choose another", *, of_directory: bool = False, code: int = 2) -> int:
+        facts = {"event": "usage-error", "message": message, "of_directory": of_directory}
+        print(json.dumps(facts), flush=True)
+        return code
 
     def stays(self) -> int:
         """Does not end when it is told to."""

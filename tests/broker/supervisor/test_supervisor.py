@@ -191,6 +191,35 @@ def test_the_operator_is_told_at_once_what_only_he_can_mend(supervise: Supervise
     assert not any(is_running(pid) for number in (1, 2, 3) for pid in supervisor.pids(number))
 
 
+def test_a_broker_without_its_disk_keeps_no_other_from_starting(supervise: Supervise) -> None:
+    supervisor = supervise("serves", "has_no_disk:always", "serves")
+    first, third = supervisor.ready()
+    assert [first, third] == [supervisor.pids(1)[0], supervisor.pids(3)[0]]
+    for pause in ("0.2", "0.4"):
+        supervisor.log_until(rf"^broker 2 .* exit code 2: /disk cannot be used: starting it again in {pause} s$")
+    assert supervisor.end(signal.SIGTERM)[0] == 0
+
+
+def test_a_broker_whose_disk_comes_back_is_started(supervise: Supervise) -> None:
+    supervisor = supervise("serves", "has_no_disk")
+    supervisor.log_until("^broker 2 .* /disk cannot be used: starting it again in 0.1 s$")
+    supervisor.log_until("broker 2 .* is ready")
+    assert supervisor.end(signal.SIGTERM)[0] == 0
+
+
+def test_when_no_broker_has_a_disk_the_operator_is_told_at_once(supervise: Supervise) -> None:
+    code, out, errors = supervise("has_no_disk:always", "has_no_disk:always").end()
+    assert (code, out) == (2, "")
+    assert re.fullmatch("usage: broker [12]: /disk cannot be used", errors.splitlines()[-1])
+
+
+def test_who_comes_too_early_is_started_again(supervise: Supervise) -> None:
+    supervisor = supervise("serves", "comes_too_early")
+    supervisor.log_until("^broker 2 .* 75: the others are not there: starting it again in 0.1 s$")
+    assert len(supervisor.ready()) == 2
+    assert supervisor.end(signal.SIGTERM)[0] == 0
+
+
 def test_a_later_start_that_is_refused_is_tried_again(supervise: Supervise) -> None:
     supervisor = supervise("refuses_later")
     (pid,) = supervisor.ready()

@@ -99,6 +99,26 @@ def test_a_busy_port_ends_all_with_one_line(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("broken", ["never used", "used before"])
+def test_one_broker_whose_directory_cannot_be_used_stops_no_other(serve: Serve, tmp_path: Path, broken: str) -> None:
+    directory = tmp_path / "broker-2"
+    if broken == "used before":
+        EmbeddedRegistry(tmp_path / "registry.db").close()
+        directory.mkdir()
+        (directory / "meta.properties").write_bytes(b"\xff\xff")
+    else:
+        directory.write_text("no directory")
+    process = serve("--brokers=3", "--data-dir", str(tmp_path), "--json")
+    log_until(process, rf"broker 2 .*exit code 2: .*{directory}.*: starting it again in 0.1 s$")
+    assert process.stdout is not None
+    facts = json.loads(process.stdout.readline())
+    assert facts["node_ids"] == [1, 3]
+    with Producer(bootstrap_servers=facts["addresses"][0], acks="all") as producer:
+        producer.send("made-by-itself", b"1").result(timeout=30)
+    directory.rename(tmp_path / "broken")
+    log_until(process, "broker 2 .* is ready")
+
+
 def test_a_ready_file_that_cannot_be_written_ends_all_with_one_line(tmp_path: Path) -> None:
     data, ready = tmp_path / "data", tmp_path / "ready"
     ready.mkdir()

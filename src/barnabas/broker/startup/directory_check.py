@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
-from barnabas.errors import UsageError
+from barnabas.errors import DirectoryUnusable, UsageError
 from barnabas.log.directories.checkpoints import META_PROPERTIES, METADATA_COPY, format_topic_id
 from barnabas.log.directories.data_directory import DataDirectory
 from barnabas.metadata.image import MetadataImage
@@ -37,7 +37,7 @@ OTHERS: Final = "brokers"
 _log = logging.getLogger("barnabas.broker")
 
 
-class MissingDirectories(UsageError):
+class MissingDirectories(DirectoryUnusable):
     """Data directories in the registry are missing: `paths` by their ids."""
 
     def __init__(self, message: str, paths: Mapping[UUID, str] = MappingProxyType({})) -> None:

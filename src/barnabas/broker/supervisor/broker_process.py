@@ -10,7 +10,7 @@ from barnabas.broker.handlers import HANDLER_MODULES
 from barnabas.broker.process.serving import run
 from barnabas.broker.supervisor.supervisor import USAGE_ERROR, Facts
 from barnabas.config.broker import BrokerConfig
-from barnabas.errors import UsageError
+from barnabas.errors import DirectoryUnusable, NotYet, UsageError
 
 __all__ = ["BrokerProcess", "preload"]
 
@@ -29,6 +29,8 @@ _SHARED: Final = (
     ),
 )
 """The modules that every broker of a cluster imports by the time of its first records."""
+_NOT_YET: Final = 75
+"""The exit code of a start that may succeed later."""
 
 
 def preload() -> None:
@@ -54,8 +56,10 @@ class BrokerProcess:
         try:
             return run(self._config, ready_as_json=True, lost_directories=self._lost_directories)
         except UsageError as error:
-            print(json.dumps({"event": "usage-error", "message": str(error)}), flush=True)  # noqa: T201  for the supervisor
-            return USAGE_ERROR
+            of_directory = isinstance(error, DirectoryUnusable)
+            facts = {"event": "usage-error", "message": str(error), "of_directory": of_directory}
+            print(json.dumps(facts), flush=True)  # noqa: T201  for the supervisor
+            return _NOT_YET if isinstance(error, NotYet) else USAGE_ERROR
 
     def note_ready(self, facts: Facts) -> None:
         """Keeps the ports that the system chose: after a restart the broker must be found where it was."""

@@ -19,7 +19,7 @@ from barnabas.broker.startup.directory_check import (
     how_to_restore,
 )
 from barnabas.config.broker import BrokerConfig
-from barnabas.errors import UsageError
+from barnabas.errors import DirectoryUnusable, UsageError
 from barnabas.log.directories.checkpoints import META_PROPERTIES, METADATA_COPY, node_id_of, read_properties
 from barnabas.log.directories.data_directory import DataDirectory
 from barnabas.registry.embedded_tables import is_founded
@@ -163,10 +163,14 @@ def _check_grows(directory: str, brokers: int) -> None:
 
 
 def _claimed(brokers: Sequence[BrokerConfig]) -> Iterator[str]:
-    """Yields the directories that brokers have used. Raises UsageError if a broker runs in one of them."""
+    """Yields the directories that brokers have used, without those that their broker will find unusable. Raises
+    UsageError if a broker runs in one of them."""
     for path in (path for broker in brokers for path in broker.data_dirs):
         directory = DataDirectory(path)
-        directory.claim()
+        try:
+            directory.claim()
+        except DirectoryUnusable:
+            continue
         directory.unlock()
         if directory.used:
             yield path

@@ -35,7 +35,8 @@ _EVENT: Final = b'{"event": '
 _log = logging.getLogger("barnabas.supervisor")
 
 Facts = Mapping[str, Any]
-"""A line of JSON in which a process reports an event: `ready`, or `usage-error` with a message."""
+"""A line of JSON in which a process reports an event: `ready`, or `usage-error` with a message, and in `of_directory`
+whether only brokers with the same data directory are concerned."""
 
 
 class Supervised(Protocol):
@@ -68,6 +69,8 @@ class _Child:
         """The time of the next start; None while the process runs, and when it is not to be started again."""
         self.ready: Facts | None = None
         self.complaint = ""
+        self.has_no_directory = False
+        """Whether its last start failed because of its own data directory."""
 
 
 class Supervisor:
@@ -81,8 +84,8 @@ class Supervisor:
         clock: Clock = SYSTEM_CLOCK,
         stop_timeout_s: float = _STOP_TIMEOUT_S,
     ) -> None:
-        """`on_ready` gets the facts of all processes once each has reported that it is ready. It may raise
-        UsageError."""
+        """`on_ready` gets the facts of all processes once each has reported that it is ready, except for those whose
+        data directory cannot be used. It may raise UsageError."""
         self._children = [_Child(work, self._take_event) for work in works]
         self._on_ready = on_ready
         self._clock = clock
@@ -112,7 +115,8 @@ class Supervisor:
 
     def run(self) -> int:
         """Returns the exit code: 0 when a signal has ended all processes and each has ended well. Raises UsageError if
-        a process cannot be started for a reason that only the operator can remove."""
+        a process cannot be started for a reason that only the operator can remove. A data directory that cannot be used
+        is one only if no process has another."""
         self._nursery = Nursery()
         try:
             with self._signals_noted() as self._wakeup:
@@ -280,11 +284,15 @@ class Supervisor:
                 self._all_ended_well = False
                 if self._error is None:
                     _log.error("%s", event)
-        elif code == USAGE_ERROR and child.starts == 1:
+        elif code == USAGE_ERROR and child.starts == 1 and self._concerns_all(child):
             self._error = UsageError(f"{child.work.name}: {child.complaint or event}")
             self._stop(f"{child.work.name} cannot start: stopping")
         else:
             self._start_later(child, event)
+            self._tell_if_ready()
+
+    def _concerns_all(self, child: _Child) -> bool:
+        return not child.has_no_directory or all(each.has_no_directory for each in self._children)
 
     # --- output of a process ----------------------------------------------------------------------------------------
 
@@ -323,6 +331,7 @@ class Supervisor:
             return False
         if facts["event"] == "usage-error":
             child.complaint = str(facts["message"])
+            child.has_no_directory = bool(facts["of_directory"])
         elif facts["event"] == "ready":
             self._note_ready(child, facts)
         else:
@@ -333,13 +342,14 @@ class Supervisor:
         if child.process is None:  # it has died since
             return
         _log.info("%s (pid %d) is ready", child.work.name, child.process.pid)
-        child.ready = facts
+        child.ready, child.has_no_directory = facts, False
         child.work.note_ready(facts)
         self._tell_if_ready()
 
     def _tell_if_ready(self) -> None:
         facts = [child.ready for child in self._children if child.ready is not None]
-        if len(facts) == len(self._children) and not self._told_ready and not self._is_stopping:
+        settled = all(child.ready is not None or child.has_no_directory for child in self._children)
+        if settled and facts and not self._told_ready and not self._is_stopping:
             self._told_ready = True
             try:
                 self._on_ready(facts)

@@ -69,7 +69,8 @@ def run_cluster(options: ServeOptions, count: int, racks: Sequence[str]) -> int:
         addresses = [address for each in facts for address in each["addresses"]]
         if ready_file is not None:
             write_ready_file(ready_file, addresses)
-        supervisor.say(_ready_line(loaded.config, addresses, count, began, as_json=options.json))
+        node_ids = [each["node_id"] for each in facts]
+        supervisor.say(_ready_line(loaded.config, addresses, node_ids, count, began, as_json=options.json))
         tell_service_manager("READY=1")
 
     brokers = [BrokerProcess(config, lambda: start_logging(options.log_level), lost) for config in configs]
@@ -102,12 +103,14 @@ def _make_directory(path: str) -> None:
         raise UsageError(f"log.dirs: {path} cannot be made: {error.strerror}; choose another with --data-dir") from None
 
 
-def _ready_line(config: BrokerConfig, addresses: Sequence[str], brokers: int, began: float, *, as_json: bool) -> str:
+def _ready_line(
+    config: BrokerConfig, addresses: Sequence[str], node_ids: Sequence[int], count: int, began: float, *, as_json: bool
+) -> str:
     ready_ms = (time.perf_counter() - began) * 1000
     if as_json:
         facts = {
             "event": "ready",
-            "node_ids": list(range(1, brokers + 1)),
+            "node_ids": node_ids,
             "addresses": addresses,
             "ready_ms": round(ready_ms),
             "data_dirs": list(config.data_dirs),
@@ -115,8 +118,10 @@ def _ready_line(config: BrokerConfig, addresses: Sequence[str], brokers: int, be
             "compiled": is_compiled(),
         }
         return json.dumps(facts)
+    missing = [str(number) for number in range(1, count + 1) if number not in node_ids]
+    without = f" without broker{'s' if len(missing) != 1 else ''} {', '.join(missing)}" if missing else ""
     return (
-        f"barnabas cluster of {brokers} broker{'s' if brokers != 1 else ''} is ready on {', '.join(addresses)} "
+        f"barnabas cluster of {count} broker{'s' if count != 1 else ''} is ready on {', '.join(addresses)}{without} "
         f"({ready_ms:.0f} ms, data in {', '.join(config.data_dirs)}, release {__version__}, "
         f"{describe_installation()})"
     )

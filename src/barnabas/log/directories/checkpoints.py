@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from barnabas.errors import UsageError
+from barnabas.errors import DirectoryUnusable
 from barnabas.log.directories.disk import fsync_directory
 from barnabas.types import LeaderEpoch, Offset, TopicPartition
 
@@ -171,14 +171,20 @@ def write_partition_metadata(directory: str, topic_id: uuid.UUID) -> None:
 
 
 def read_properties(path: str) -> dict[str, str]:
-    """Reads `key=value` lines; none if there is no file."""
+    """Reads `key=value` lines; none if there is no file. Raises DirectoryUnusable."""
     try:
         with open(path, encoding="utf-8") as file:
             lines = file.read().splitlines()
     except FileNotFoundError:
         return {}
+    except OSError as error:
+        raise DirectoryUnusable(
+            f"{path} cannot be read: {error.strerror}; mend the disk, or the permissions"
+        ) from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not a properties file: {error}; restore it from another directory") from error
+        raise DirectoryUnusable(
+            f"{path} is not a properties file: {error}; restore it from another directory"
+        ) from error
     pairs = (line.partition("=") for line in lines if line.strip() and not line.lstrip().startswith(("#", "!")))
     return {key.strip(): value.strip() for key, _, value in pairs}
 

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from barnabas.errors import UsageError
+from barnabas.errors import DirectoryUnusable, UsageError
 from barnabas.log.directories.checkpoints import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -178,7 +178,7 @@ class DataDirectory:
             yield
         except OSError as error:
             self.unlock()
-            raise UsageError(
+            raise DirectoryUnusable(
                 f"data directory {self.path} cannot be used: {error.strerror}; give one that this user may write to"
             ) from error
         except UsageError:
@@ -219,11 +219,11 @@ class DataDirectory:
         found = read_properties(path)
         stored_node, stored_cluster = node_id_of(found), found.get("cluster.id")
         if stored_cluster and cluster_id and stored_cluster != cluster_id:
-            raise UsageError(
+            raise DirectoryUnusable(
                 f"{path} says cluster.id={stored_cluster}, the broker has {cluster_id}; use a directory of this cluster"
             )
         if stored_node and stored_node != str(node_id):
-            raise UsageError(
+            raise DirectoryUnusable(
                 f"{path} says node.id={stored_node}, the broker has {node_id}; use its own data directory, or start it "
                 f"with --node-id {stored_node}"
             )
