@@ -70,6 +70,68 @@ STORIES = {
         $ isr t-0 1 2 by=1
         t-0: NEW_LEADER_ELECTED the reassignment is complete: broker 2 leads in a new leader epoch
     """,
+    "a replica that stays where its broker is dead holds nothing up": """
+        $ brokers 1 2 3 4 5
+        $ create t assign=1,2,3/1,2,3/1,2,3/1,2,3 min.insync.replicas=2
+        t: created
+        $ brokers 1 3 4 5 fenced=2
+        $ mend
+        t-0 leader 1 epoch 0 isr 1,3 of 1,2,3
+        t-1 leader 1 epoch 0 isr 1,3 of 1,2,3
+        t-2 leader 1 epoch 0 isr 1,3 of 1,2,3
+        t-3 leader 1 epoch 0 isr 1,3 of 1,2,3
+        $ reassign t-0=1,2,4 t-1=1,2,3,4 t-2=2,3,4 t-3=2,4,5
+        t-0: reassigned
+        t-1: reassigned
+        t-2: reassigned
+        t-3: reassigned
+        $ isr t-0 1 3 4 by=1
+        t-0: NEW_LEADER_ELECTED the reassignment is complete: broker 1 leads in a new leader epoch
+        $ isr t-1 1 3 4 by=1
+        t-1: isr 1,3,4
+        $ isr t-2 1 3 4 by=1
+        t-2: NEW_LEADER_ELECTED the reassignment is complete: broker 3 leads in a new leader epoch
+        $ isr t-3 1 3 4 by=1
+        t-3: isr 1,3,4
+        $ isr t-3 1 3 4 5 by=1
+        t-3: NEW_LEADER_ELECTED the reassignment is complete: broker 4 leads in a new leader epoch
+        $ show
+        t-0 leader 1 epoch 1 isr 1,4 of 1,2,4
+        t-1 leader 1 epoch 0 isr 1,3,4 of 1,2,3,4
+        t-2 leader 3 epoch 1 isr 3,4 of 2,3,4
+        t-3 leader 4 epoch 1 isr 4,5 of 2,4,5
+    """,
+    "but if fewer are added than removed the ISR could get smaller": """
+        $ brokers 1 2 3 4
+        $ create t assign=1,2,3
+        t: created
+        $ brokers 1 3 4 fenced=2
+        $ mend
+        t-0 leader 1 epoch 0 isr 1,3 of 1,2,3
+        $ reassign t-0=2,4
+        t-0: reassigned
+        $ isr t-0 1 3 4 by=1
+        t-0: isr 1,3,4
+        $ show
+        t-0 leader 1 epoch 0 isr 1,3,4 of 2,4,1,3 adding 4 removing 1,3
+        $ brokers 1 2 3 4
+        $ isr t-0 1 2 3 4 by=1
+        t-0: NEW_LEADER_ELECTED the reassignment is complete: broker 2 leads in a new leader epoch
+    """,
+    "what was committed while a dead replica was in sync it may still lead with": """
+        $ brokers 1 2 3 4
+        $ create t assign=1,2,3 min.insync.replicas=2
+        t: created
+        $ brokers 3 4 fenced=1,2
+        $ mend
+        t-0 leader 3 epoch 1 isr 3 of 1,2,3 elr 1,2
+        $ reassign t-0=1,2,4
+        t-0: reassigned
+        $ isr t-0 3 4 by=3
+        t-0: NEW_LEADER_ELECTED the reassignment is complete: broker 4 leads in a new leader epoch
+        $ show
+        t-0 leader 4 epoch 2 isr 4 of 1,2,4 elr 1,2
+    """,
     "what is refused": """
         $ brokers 1 2 3
         $ create t assign=1,2
@@ -219,6 +281,16 @@ def test_reassignments_in_progress_are_found() -> None:
     ((name, ((number, partition),)),) = reassigning(world.image, asked).items()
     assert (name, number) == ("u", 2)
     assert (partition.adding_replicas, partition.removing_replicas) == ((2,), (1,))
+
+
+def test_a_reassignment_ends_that_an_older_controller_has_left_waiting() -> None:
+    world = _world("brokers 1 3 4 fenced=2", "create t assign=1,2,3", "reassign t-0=1,2,4")
+    topic = world.image.topics["t"]
+    waiting = topic.partitions[0]._replace(isr=tuple(map(BrokerId, (1, 3, 4))))
+    delta = MetadataDelta(world.image)
+    delta.put_topic(topic._replace(partitions=(waiting,)))
+    world.image = delta.apply(world.image.version + 1).image
+    assert world.do("mend") == ["t-0 leader 1 epoch 1 isr 1,4 of 1,2,4"]
 
 
 def test_a_partition_that_is_named_twice_is_refused_and_left_alone() -> None:

@@ -155,11 +155,16 @@ def next_state(
 
 
 def _completed(target: Assignment, members: tuple[BrokerId, ...]) -> tuple[Assignment, tuple[BrokerId, ...]]:
-    """Returns assignment and ISR after the reassignment, if all replicas of its target are in sync."""
+    """Returns assignment and ISR after the reassignment, if all replicas that it adds are in sync.
+
+    The ISR does not get smaller by it, and a replica that stays, on a dead broker perhaps, does not hold it up. If
+    fewer are added than removed, the ISR might, and all replicas of the target have to be in sync.
+    """
     if not target.adding and not target.removing:
         return target, members
     replicas = _without(target.replicas, target.removing)
-    if not set(replicas) <= set(members):
+    needed = target.adding if len(target.adding) >= len(target.removing) else replicas
+    if not set(needed) <= set(members):
         return target, members
     return Assignment(replicas), _without(members, target.removing)
 

@@ -1,8 +1,8 @@
 """Decides about reassignments of partitions to other brokers: pure functions from an image and a request to registry
 changes and the result for each partition.
 
-A partition has the replicas of both assignments until all of the new one are in sync; the change of the ISR that makes
-it so ends the reassignment (`partition_change.py`). Source: KIP-455, KIP-860.
+A partition has the replicas of both assignments until those that are added are in sync; the change of the ISR that
+makes it so ends the reassignment (`partition_change.py`). Source: KIP-455, KIP-860.
 """
 
 from collections import Counter

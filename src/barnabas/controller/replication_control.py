@@ -365,14 +365,16 @@ def leaders_after_brokers_changed(image: MetadataImage, log_config_of: LogConfig
     A broker that is not active leaves the ISR, so that it does not hold up acks=all. A partition whose leader is gone
     gets another from its ISR, or none. A partition without leader gets one as soon as an eligible replica is back. A
     fenced broker that has returned after an unclean stop or without its logs is not eligible any more. Where
-    unclean.leader.election.enable allows it, records are given up for a leader.
+    unclean.leader.election.enable allows it, records are given up for a leader. A reassignment ends if it can: a
+    release before this one may have waited for more.
     """
     decide = PartitionChanges(image, log_config_of)
     active = decide.brokers.active
     changes: list[Change] = []
     for topic in image.topics.values():
         for number, partition in enumerate(topic.partitions):
-            if not partition.elr and partition.leader in active and active.issuperset(partition.isr):
+            settled = not partition.elr and partition.leader in active and active.issuperset(partition.isr)
+            if settled and not partition.is_reassigning:
                 continue
             is_unclean_allowed = decide.log_config(topic.name).unclean_leader_election_enable
             candidates = Candidates.UNCLEAN if is_unclean_allowed else Candidates.CLEAN

@@ -68,6 +68,21 @@ def test_a_reassignment_that_cannot_end_is_shown_and_cancelled(kafka: Cluster, i
     assert refused.value.only(NoReassignmentInProgress)
 
 
+def test_a_replica_that_stays_on_a_dead_broker_holds_no_reassignment_up(
+    kafka: Cluster, in_process: Run, tmp_path: Path
+) -> None:
+    kafka.create_topic("t", assignments={0: [1, 2]})
+    kafka.kill(2)
+    kafka.wait_for(lambda: kafka.in_sync_replicas("t", 0) == {1}, what="the fencing")
+    plan = tmp_path / "plan.json"
+    entry = {"topic": "t", "partition": 0, "replicas": [2, 3]}
+    plan.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+    done = in_process("cluster", "reassign", "execute", str(plan), "--wait", "--timeout", "20")
+    assert (done.returncode, done.stdout) == (0, "reassigned 1 partition\n"), done.stderr
+    assert replicas(kafka, "t") == [[2, 3]]
+    assert kafka.in_sync_replicas("t", 0) == {3}
+
+
 def test_a_broker_is_drained(kafka: Cluster, in_process: Run) -> None:
     kafka.create_topic("t", assignments={0: [3, 1], 1: [1, 2], 2: [2, 3]})
     planned = in_process("cluster", "drain", "3")
