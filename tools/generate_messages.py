@@ -36,6 +36,8 @@ EXTENSIONS = [
     ("describe_groups", "DescribedGroup", "rebalances", "string", range(5, 7), 10_000),
     # The progress of a compacted log's cleaning, as JSON, for the same reason and in the same way.
     ("describe_log_dirs", "DescribeLogDirsPartition", "compaction", "string", range(2, 6), 10_000),
+    # The disk of a log directory, as a name that brokers of one machine have in common. Only our own clients get it.
+    ("describe_log_dirs", "DescribeLogDirsResult", "device", "string", range(2, 6), 10_000),
     # The last changes of leaders, as JSON, at most as many as the request asks for. A string would be cut at 32 KiB.
     ("describe_cluster", "DescribeClusterRequest", "leader_changes_max", "int32", range(3), 10_000),
     ("describe_cluster", "DescribeClusterResponse", "leader_changes", "bytes", range(3), 10_000),

@@ -15,7 +15,7 @@ from barnabas.errors import (
 from barnabas.log.log_manager import LogManager
 from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from barnabas.replication.replica import FollowerFetch, FollowerRead
-from barnabas.replication.replica_manager import ReplicaManager
+from barnabas.replication.replica_manager import ReplicaManager, replica_position
 from barnabas.types import TopicPartition
 from hand_clock import HandClock
 from replication.rig import Watcher, validated_batch
@@ -51,6 +51,23 @@ class Cluster:
 @pytest.fixture
 def cluster(logs: LogManager) -> Cluster:
     return Cluster(logs)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "adding", "removing", "position"),
+    [
+        ((1,), (), (), None),
+        ((2, 1), (), (), 1),
+        ((2, 1, 3), (1,), (3,), 1),
+        ((1, 2), (1,), (2,), None),
+        ((1, 3, 2), (1, 3), (), 1),
+        ((2, 3, 1), (3,), (1,), None),
+    ],
+)
+def test_the_place_of_a_replica_among_the_others(
+    replicas: tuple[int, ...], adding: tuple[int, ...], removing: tuple[int, ...], position: int | None
+) -> None:
+    assert replica_position(PartitionImage(2, 0, replicas, replicas, 0, adding, removing), ME) == position
 
 
 def test_an_image_makes_logs_and_leaders(cluster: Cluster, tmp_path: Path) -> None:

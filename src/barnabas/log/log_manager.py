@@ -8,6 +8,7 @@ import errno
 import logging
 import os
 import uuid
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -33,6 +34,7 @@ from barnabas.log.directories.data_directory import (
 )
 from barnabas.log.directories.deletion_queue import DeletionQueue
 from barnabas.log.directories.disk import Disk, ResourcePool, default_pool_limit, fsync_directory
+from barnabas.log.directories.placement import DirectoryUse, choose_directory
 from barnabas.log.flush import FlushTask
 from barnabas.log.future_logs import FutureLog, FutureLogs
 from barnabas.log.log_loader import LogEnvironment, ProgressCallback, Verification, create_log, load_log
@@ -91,6 +93,8 @@ class LogManager:
         )
         self._logs: dict[TopicPartition, UnifiedLog] = {}
         self._home: dict[TopicPartition, DataDirectory] = {}
+        self._counts: Counter[DataDirectory] = Counter()
+        """The number of logs in each directory."""
         self._preferred: dict[TopicPartition, DataDirectory] = {}
         self._replaced: dict[TopicPartition, LogInDirectory] = {}
         """The logs that were moved, in the directory of before, while the new ones are not on the disk."""
@@ -245,7 +249,10 @@ class LogManager:
 
     def _place(self, log: UnifiedLog, home: DataDirectory) -> None:
         topic_partition = log.topic_partition
+        if topic_partition in self._home:
+            self._counts[self._home[topic_partition]] -= 1
         self._logs[topic_partition], self._home[topic_partition] = log, home
+        self._counts[home] += 1
         log.lower_checkpoints = partial(home.lower_checkpoints, topic_partition)
 
     def shutdown(self, *, flush: bool = True, broker_epoch: int = -1) -> None:
@@ -289,16 +296,23 @@ class LogManager:
     def get(self, topic_partition: TopicPartition) -> UnifiedLog | None:
         return self._logs.get(topic_partition)
 
-    def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None, config: LogConfig) -> UnifiedLog:
-        """Returns the log, and creates it in the preferred directory or in the one with the fewest logs. Raises
-        KafkaStorageError."""
+    def create(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: uuid.UUID | None,
+        config: LogConfig,
+        *,
+        replica_position: int | None = None,
+    ) -> UnifiedLog:
+        """Returns the log, and creates it in the preferred directory or in the one that `choose_directory` names.
+        Raises KafkaStorageError."""
         log = self._logs.get(topic_partition)
         if log is not None:
             log.config = config
             if topic_id is not None and log.topic_id is None:
                 self._set_topic_id(log, topic_id)
             return log
-        directory = self._preferred.get(topic_partition) or self._emptiest()
+        directory = self._preferred.get(topic_partition) or self._chosen(topic_partition, replica_position)
         path = f"{directory.path}/{topic_partition}"
         try:
             # entries of other deleted logs go with it, so that a topic with many partitions waits for one sync
@@ -320,11 +334,9 @@ class LogManager:
         except OSError as error:
             raise KafkaStorageError(f"{log.directory}: {error.strerror}") from error
 
-    def _emptiest(self) -> DataDirectory:
-        if len(self.directories) == 1:
-            return self.directories[0]
-        homes = list(self._home.values())
-        return min(self.directories, key=homes.count)
+    def _chosen(self, topic_partition: TopicPartition, replica_position: int | None) -> DataDirectory:
+        uses = [DirectoryUse(directory.device, self._counts[directory]) for directory in self.directories]
+        return self.directories[choose_directory(topic_partition, replica_position, uses)]
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Deletes a log now; its files are removed after file.delete.delay.ms. Raises KafkaStorageError.
@@ -334,7 +346,8 @@ class LogManager:
         self.drop_replaced(topic_partition)
         log = self._logs[topic_partition]
         self._set_aside(LogInDirectory(log, self._home[topic_partition]))
-        del self._logs[topic_partition], self._home[topic_partition]
+        del self._logs[topic_partition]
+        self._counts[self._home.pop(topic_partition)] -= 1
         future = self.futures.get(topic_partition)
         if future is not None:
             self.futures.remove(future)

@@ -7,13 +7,26 @@ from uuid import UUID
 from barnabas.config.log_config import LogConfig
 from barnabas.errors import KafkaError, KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
 from barnabas.log.log_manager import LogManager
-from barnabas.metadata.image import NO_LEADER, MetadataImage, TopicImage
+from barnabas.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from barnabas.replication.partition import Partition
 from barnabas.replication.replica import IsrChange
 from barnabas.replication.replication_quotas import ReplicationQuotas
 from barnabas.types import BrokerId, Offset, TopicPartition
 
-__all__ = ["ReplicaManager"]
+__all__ = ["ReplicaManager", "replica_position"]
+
+
+def replica_position(assigned: PartitionImage, broker_id: BrokerId) -> int | None:
+    """Returns the place of a broker among the replicas that a partition is to have; None if there are no others.
+
+    One that takes another's place has that number. Where replicas are only added, those that are there come first,
+    though others may be preferred.
+    """
+    adding, removing = assigned.adding_replicas, assigned.removing_replicas
+    replicas = [replica for replica in assigned.replicas if replica not in removing]
+    if not removing:
+        replicas.sort(key=lambda replica: replica in adding)
+    return replicas.index(broker_id) if broker_id in replicas and len(replicas) > 1 else None
 
 
 class ReplicaManager:
@@ -139,7 +152,8 @@ class ReplicaManager:
             if partition is None:
                 config = config or self._log_config_of(topic.name)
                 try:
-                    partition = self._open(TopicPartition(topic.name, index), topic.topic_id, config)
+                    position = replica_position(assigned, self._broker_id)
+                    partition = self._open(TopicPartition(topic.name, index), topic.topic_id, config, position)
                 except KafkaStorageError as error:
                     self._log.error("%s", error)
                     self._refused.add(topic.name)
@@ -176,7 +190,9 @@ class ReplicaManager:
             if topic is not None:
                 self._take(topic)
 
-    def _open(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> Partition:
+    def _open(
+        self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, position: int | None
+    ) -> Partition:
         log = self._log_manager.get(topic_partition)
         if log is not None and log.topic_id is not None and log.topic_id != topic_id:
             # The log of the topic that was deleted before could not be removed then.
@@ -184,7 +200,7 @@ class ReplicaManager:
             self._log_manager.delete(topic_partition)
             log = None
         if log is None or log.topic_id is None:
-            log = self._log_manager.create(topic_partition, topic_id, config)
+            log = self._log_manager.create(topic_partition, topic_id, config, replica_position=position)
         partition = Partition(
             topic_partition,
             topic_id,

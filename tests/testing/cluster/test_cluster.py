@@ -696,6 +696,17 @@ def test_replicas_move_between_the_log_directories_of_a_broker(processes: bool) 
         assert [len(log) for log in cluster.logs("t").values()] == [1, 1]
 
 
+def test_no_disk_has_all_replicas_of_a_partition() -> None:
+    with Cluster(log_dirs=2) as cluster:
+        cluster.create_topic("t", 4, replication_factor=3)
+        homes: dict[int, set[int]] = {}
+        for broker in map(cluster.broker, (1, 2, 3)):
+            for disk, log_dir in enumerate(broker.log_dirs):
+                for path in log_dir.glob("t-*"):
+                    homes.setdefault(int(path.name[2:]), set()).add(disk)
+        assert homes == {number: {0, 1} for number in range(4)}
+
+
 def test_a_log_directory_that_is_removed_for_good_is_given_up(cluster: Cluster) -> None:
     follower = others(cluster, cluster.controller)[0]
     directory = cluster.broker(follower).data_dir

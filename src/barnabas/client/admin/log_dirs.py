@@ -39,7 +39,11 @@ class LogDirReplica(NamedTuple):
 
 class LogDir(NamedTuple):
     """One log directory of a broker; -1 for sizes that the broker does not tell. With an error code nothing else is
-    known."""
+    known.
+
+    `device` names the disk, for all brokers of a machine alike. Barnabas's brokers send it in a tagged field of their
+    own; empty from other brokers.
+    """
 
     broker_id: BrokerId
     path: str
@@ -47,6 +51,7 @@ class LogDir(NamedTuple):
     total_bytes: int
     usable_bytes: int
     replicas: tuple[LogDirReplica, ...]
+    device: str = ""
 
 
 class LogDirOperations(AdminOperations):
@@ -136,7 +141,13 @@ def _log_dir(node_id: int, result: Any) -> LogDir:
         for p in topic.partitions
     )
     return LogDir(
-        BrokerId(node_id), result.log_dir, result.error_code, result.total_bytes, result.usable_bytes, replicas
+        BrokerId(node_id),
+        result.log_dir,
+        result.error_code,
+        result.total_bytes,
+        result.usable_bytes,
+        replicas,
+        result.device or "",
     )
 
 

@@ -146,6 +146,8 @@ class DataDirectory:
         `states`."""
         self.may_have_unsynced_records = False
         """Whether records that were acknowledged may not be on the device. Known after `states`."""
+        self.device = -1
+        """The device of the file system, known after `open`."""
         self._lock_fd = -1
         self._written: dict[str, Mapping[TopicPartition, Offset]] = {}
         """The content of the checkpoints that there are."""
@@ -169,6 +171,7 @@ class DataDirectory:
         """Locks the directory, makes it if necessary, and checks that it belongs to this broker. Raises UsageError."""
         with self._unlocked_after_errors():
             os.makedirs(self.path, exist_ok=True)
+            self.device = os.stat(self.path).st_dev
             self._lock()
             self._load_identity(cluster_id, node_id)
 

@@ -40,6 +40,7 @@ class DescribeLogDirsResult(Message):
     total_bytes: int = field("int64", 4, 5, default=-1)
     usable_bytes: int = field("int64", 4, 5, default=-1)
     is_cordoned: bool = field("bool", 5, 5, default=False)
+    device: str | None = field("string", 2, 5, default=None, nullable_from=2, tag=10000)
 
 
 class DescribeLogDirsResponse(Response):

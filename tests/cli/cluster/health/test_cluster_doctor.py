@@ -44,7 +44,18 @@ def test_a_whole_cluster(kafka: Cluster, in_process: Run) -> None:
     done = in_process("cluster", "doctor", "--write")
     names = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("ok ")]
     assert names == [
-        *("advertised", "controller", "registry", "broker", "peers", "directory", "replica", "leaders", "clock"),
+        *(
+            "advertised",
+            "controller",
+            "registry",
+            "broker",
+            "peers",
+            "directory",
+            "disks",
+            "replica",
+            "leaders",
+            "clock",
+        ),
     ]
     assert done.stdout.splitlines()[-1] == f"nothing has failed in the cluster at {kafka.bootstrap_servers}"
     assert {view.name for view in kafka.admin.list_topics()} == {"t"}

@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pytest
 
+from barnabas.cli.cluster.health.disks import most_devices
 from barnabas.cli.cluster.health.findings import clock_findings, findings
 from barnabas.cli.cluster.health.state import Answer, ClusterState
 from barnabas.cli.cluster.reassignment.throttle import Rates
@@ -307,3 +308,42 @@ def test_what_nobody_told_of_replicas_is_said_beside_what_is_known() -> None:
     assert (untold.target, untold.status) == ("min.insync.replicas", "failed")
     assert "gave up after 5 s" in untold.detail
     assert found(state, "min-isr") == []
+
+
+def test_replicas_that_share_a_disk_though_there_are_others() -> None:
+    def on(*devices: str, kept: int) -> list[LogDir]:
+        """Directories on these disks, with the replica in one of them."""
+        return [
+            directory(1, size=100 if index == kept else None, path=f"/{device}")._replace(device=device)
+            for index, device in enumerate(devices)
+        ]
+
+    apart = {1: on("a", "b", kept=0), 2: on("a", "b", kept=1), 3: on("a", "b", kept=0)}
+    assert not found(ClusterState(BROKERS, directories=apart), "disks")
+    together = apart | {2: on("a", "b", kept=0)}
+    (shared,) = found(ClusterState(BROKERS, directories=together), "disks")
+    assert (shared.status, shared.target) == ("warning", "1 partition")
+    assert shared.detail == "t-0 has replicas on the same disk, which could be on more disks"
+    assert "barnabas log-dirs move TOPIC:PARTITION --broker N --to PATH" in shared.hint
+    one_disk = ClusterState(BROKERS, directories={n: on("a", kept=0) for n in BROKERS})
+    (told,) = [check for check in findings(one_disk) if check.name == "disks"]
+    assert (told.status, told.detail) == (
+        "ok",
+        "have all replicas on the same disk, as these brokers have no other: if it fails, all are gone",
+    )
+    moving = {TopicPartition("t", 0): PartitionReassignment((1, 2, 3), (3,), ())}
+    assert not found(ClusterState(BROKERS, directories=together, reassignments=moving), "disks")
+
+
+@pytest.mark.parametrize(
+    ("choices", "most"),
+    [
+        ({1: "ab", 2: "ab", 3: "ab"}, 2),
+        ({1: "ab", 2: "a", 3: "a"}, 2),
+        ({1: "a", 2: "a", 3: "bc"}, 2),
+        ({1: "abc", 2: "ab", 3: "a"}, 3),
+        ({1: "a", 2: ""}, 1),
+    ],
+)
+def test_on_how_many_disks_replicas_can_be(choices: dict[int, str], most: int) -> None:
+    assert most_devices(choices) == most

@@ -3,7 +3,8 @@
 Without topics all partitions are described; those that this broker does not have are left out. A replica that is moved
 to another directory stands there as well, as a future one with its lag behind the current one.
 
-A tagged field that Kafka does not have tells our own clients how far compacted logs are cleaned.
+Tagged fields that Kafka does not have tell our own clients how far compacted logs are cleaned, and which directories
+are on the same disk.
 """
 
 import json
@@ -13,7 +14,7 @@ from collections.abc import Set
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
 from barnabas.errors import KafkaStorageError
-from barnabas.log.directories.data_directory import DataDirectory
+from barnabas.log.directories.data_directory import DataDirectory, read_boot_id
 from barnabas.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -74,4 +75,11 @@ def _describe(
         topics=[DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
         total_bytes=space.f_blocks * space.f_frsize,
         usable_bytes=space.f_bavail * space.f_frsize,
+        device=_device(directory) if ours else None,
     )
+
+
+def _device(directory: DataDirectory) -> str | None:
+    """Returns a name of the disk that all brokers of this machine give it, and no others; None if there is none."""
+    boot_id = read_boot_id()
+    return f"{boot_id}:{os.major(directory.device)}:{os.minor(directory.device)}" if boot_id else None

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from barnabas.cli.cluster.health.disks import disk_findings
 from barnabas.cli.cluster.health.state import ClusterState
 from barnabas.cli.cluster.reassignment.balance import balanced, movable
 from barnabas.cli.cluster.reassignment.moves import assignment_of
@@ -38,6 +39,7 @@ def findings(state: ClusterState) -> Iterator[Check]:
     yield from _releases(state)
     yield from _peers(state)
     yield from _directories(state)
+    yield from disk_findings(state)
     yield from _partitions(state)
     yield from _leaders(state)
     yield from _internal_topics(state)

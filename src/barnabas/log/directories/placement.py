@@ -1,0 +1,37 @@
+"""Chooses the data directory of a new log, so that the death of one disk does not cost all replicas of a partition."""
+
+import zlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from barnabas.types import TopicPartition
+
+__all__ = ["DirectoryUse", "choose_directory"]
+
+
+class DirectoryUse(NamedTuple):
+    """A directory as far as it matters for the choice: its file system's device, and the number of its logs."""
+
+    device: int
+    logs: int
+
+
+def choose_directory(
+    topic_partition: TopicPartition, replica_position: int | None, directories: Sequence[DirectoryUse]
+) -> int:
+    """Returns the index of the directory for a new log.
+
+    Brokers of one machine that have directories on the same disks choose each by itself: by the partition and by the
+    place among its replicas, which differs, they take turns over the disks, or over the directories if there is one
+    disk. On a disk with several directories the one with the fewest logs is taken; without other replicas
+    (`replica_position` is None) that of all.
+    """
+    chosen = list(range(len(directories)))
+    if replica_position is not None:
+        turn = zlib.crc32(topic_partition.topic.encode()) + topic_partition.partition + replica_position
+        devices = sorted({directory.device for directory in directories})
+        if len(devices) == 1:
+            return turn % len(directories)
+        device = devices[turn % len(devices)]
+        chosen = [index for index in chosen if directories[index].device == device]
+    return min(chosen, key=lambda index: directories[index].logs)
