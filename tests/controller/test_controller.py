@@ -28,6 +28,7 @@ from barnabas.controller.reassignment_control import Reassignment
 from barnabas.errors import (
     BrokerIdNotRegistered,
     ElectionNotNeeded,
+    InvalidReplicationFactor,
     InvalidRequest,
     InvalidUpdateVersion,
     NotController,
@@ -169,7 +170,7 @@ def test_producer_ids_are_never_repeated(cluster: Cluster) -> None:
 
 
 def test_internal_topics_have_no_more_replicas_than_there_are_brokers(cluster: Cluster) -> None:
-    controller = cluster.broker(offsets_topic_num_partitions=4, default_replication_factor=3)
+    controller = cluster.broker(offsets_topic_num_partitions=4)
     offsets = topic(controller.auto_create_topics(["__consumer_offsets"])["__consumer_offsets"])
     assert offsets.is_internal
     assert len(offsets.partitions) == 4
@@ -184,10 +185,24 @@ def test_internal_topics_have_no_more_replicas_than_there_are_brokers(cluster: C
     assert not isinstance(created["bad!"], TopicImage)
 
 
+def test_no_topic_gets_fewer_replicas_than_are_set(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    registry = cluster.open()
+    controller = cluster.broker_on(registry, default_replication_factor=2, offsets_topic_num_partitions=1)
+    names = ["__consumer_offsets", "__transaction_state", "a"]
+    for _ in range(2):
+        refused = controller.auto_create_topics(names)
+        assert [type(refused[name]) for name in names] == [InvalidReplicationFactor] * 3
+    (told,) = caplog.messages
+    assert told.startswith("__consumer_offsets is not made yet: default.replication.factor=2, and 1 broker(s) are reg")
+    registry.announce_brokers([1, 2])
+    controller.check()
+    assert [topic(made).replication_factor for made in controller.auto_create_topics(names).values()] == [2, 2, 2]
+
+
 def test_topics_are_made_for_the_brokers_that_are_expected(cluster: Cluster) -> None:
     registry = cluster.open()
     registry.announce_brokers([1, 2])
-    controller = cluster.broker_on(registry, default_replication_factor=3, transaction_state_log_num_partitions=2)
+    controller = cluster.broker_on(registry, default_replication_factor=2, transaction_state_log_num_partitions=2)
     take_in(controller, 1)
     for name in ("__consumer_offsets", "__transaction_state", "a"):
         partitions = topic(controller.auto_create_topics([name])[name]).partitions

@@ -16,7 +16,13 @@ from typing import Final, TypeVar
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.endpoints import Endpoint
 from barnabas.config.log_config import LogConfig
-from barnabas.controller import configuration_control, isr_control, reassignment_control, replication_control
+from barnabas.controller import (
+    auto_topics,
+    configuration_control,
+    isr_control,
+    reassignment_control,
+    replication_control,
+)
 from barnabas.controller.isr_control import GivenUpReplica, IsrRequest
 from barnabas.controller.leader_history import Cause, leader_changes
 from barnabas.controller.outside_requests import OutsideRequests
@@ -40,9 +46,8 @@ from barnabas.errors import (
 )
 from barnabas.metadata.delta import MetadataChange, MetadataDelta
 from barnabas.metadata.image import (
-    CONSUMER_OFFSETS,
     EMPTY_IMAGE,
-    TRANSACTION_STATE,
+    INTERNAL_TOPICS,
     MetadataImage,
     PartitionImage,
     TopicImage,
@@ -107,6 +112,8 @@ class Controller:
         """The epoch of this broker's registration."""
         self._mended: MetadataImage | None = None
         """The image that needs no change of leaders and ISRs, as the controller has found."""
+        self._short_of: dict[str, int] = {}
+        """The number of brokers at which was said that there are fewer than this setting demands."""
         self._hinted = False
         self._is_unread = False
         """Whether the last check could not read the registry."""
@@ -359,44 +366,29 @@ class Controller:
 
     def auto_create_topics(self, names: Iterable[str]) -> dict[str, TopicImage | KafkaError]:
         """Creates requested topics with the broker's defaults, and Kafka's internal ones with the settings that they
-        need. Topics get no more replicas than there are registered brokers, fenced ones included: those that are to
-        come count, however early the first client is."""
-        return self.create_topics([self._auto_wish(name) for name in names])
-
-    def _auto_wish(self, name: str) -> TopicRequest:
-        config = self._config
+        need (`auto_topics.py`). Registered brokers count, fenced ones included: those that are to come, however early
+        the first client is."""
         registered = len(self._image.brokers) or 1
-        if name == CONSUMER_OFFSETS:
-            return self._internal_wish(
-                name,
-                registered,
-                config.offsets_topic_num_partitions,
-                config.offsets_topic_replication_factor,
-                {"compression.type": "producer", "segment.bytes": str(max(config.offsets_topic_segment_bytes, 14))},
-            )
-        if name == TRANSACTION_STATE:
-            factor = config.transaction_state_log_replication_factor
-            return self._internal_wish(
-                name,
-                registered,
-                config.transaction_state_log_num_partitions,
-                factor,
-                {
-                    "compression.type": "uncompressed",
-                    "min.insync.replicas": str(min(config.transaction_state_log_min_isr, factor, registered)),
-                    "segment.bytes": str(max(config.transaction_state_log_segment_bytes, 14)),
-                    "unclean.leader.election.enable": "false",
-                },
-            )
-        return TopicRequest(name, replication_factor=min(config.default_replication_factor, registered))
+        wishes = []
+        for name in names:
+            self._tell_factor(name, auto_topics.factor_of(name, self._config), registered)
+            wishes.append(auto_topics.auto_topic_request(name, self._config, registered))
+        return self.create_topics(wishes)
 
-    def _internal_wish(
-        self, name: str, registered: int, partitions: int, factor: int, settings: dict[str, str | None]
-    ) -> TopicRequest:
-        if factor > registered:
-            self._log.info("%s gets %d replica(s), not %d: so many brokers are registered", name, registered, factor)
-        configs = {"cleanup.policy": "compact", **settings}
-        return TopicRequest(name, partitions, min(factor, registered), configs=configs)
+    def _tell_factor(self, name: str, factor: auto_topics.Factor, registered: int) -> None:
+        """Says, once for each number of brokers, that topics wait for more brokers, or get fewer replicas."""
+        if self._short_of.get(factor.setting) == registered or name in self._image.topics:
+            return
+        if factor.least > registered:
+            self._short_of[factor.setting] = registered
+            self._log.warning(
+                "%s is not made yet: %s=%d, and %d broker(s) are registered: start the others, or lower it",
+                *(name, factor.setting, factor.least, registered),
+            )
+        elif factor.most > registered and name in INTERNAL_TOPICS:
+            self._log.info(
+                "%s gets %d replica(s), not %d: so many brokers are registered", name, registered, factor.most
+            )
 
     def delete_topics(self, topics: Sequence[str | uuid.UUID]) -> dict[str | uuid.UUID, KafkaError | None]:
         """Deletes topics by name or id. Returns None for each that is deleted, and the error of the others."""

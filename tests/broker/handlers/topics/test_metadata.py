@@ -7,9 +7,17 @@ from typing import Any
 import pytest
 
 from barnabas.broker.cluster.member import ClusterMember
-from barnabas.errors import InvalidRequest, InvalidTopic, UnknownTopicId, UnknownTopicOrPartition
+from barnabas.errors import (
+    CoordinatorNotAvailable,
+    InvalidRequest,
+    InvalidTopic,
+    LeaderNotAvailable,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from barnabas.metadata.image import MetadataImage
 from barnabas.protocol.apis import SERVED, ApiKey
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.testing import Broker, Cluster
 from broker.sent_requests import topic_id
@@ -78,6 +86,18 @@ def test_one_request_creates_so_many_partitions_and_the_next_one_goes_on(partiti
         codes = [name_of(topic.error_code) for topic in wire.ask(named(*names), 12).topics]
         assert codes == ["InvalidTopic", *[""] * (created + 1)]
         assert broker.topics() == names[1:]
+
+
+def test_a_topic_waits_for_as_many_brokers_as_it_is_to_have_replicas() -> None:
+    settings = {"default.replication.factor": 3}
+    with Broker(settings=settings) as broker, Wire(broker) as wire:
+        (topic,) = wire.ask(named("t", allow_auto_topic_creation=True), 12).topics
+        assert (topic.error_code, topic.partitions) == (LeaderNotAvailable.code, [])
+        for kind, name in enumerate(("__consumer_offsets", "__transaction_state")):
+            (found,) = wire.ask(FindCoordinatorRequest(key_type=kind, coordinator_keys=["g"]), 6).coordinators
+            assert found.error_code == CoordinatorNotAvailable.code
+            assert name in (found.error_message or "")
+            assert "only 1 broker(s) are registered" in (found.error_message or "")
 
 
 def test_a_broker_that_creates_nothing_by_itself() -> None:

@@ -15,6 +15,7 @@ from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import LazySequence, response_head
 from barnabas.broker.services import BrokerServices
 from barnabas.errors import (
+    InvalidReplicationFactor,
     InvalidRequest,
     InvalidTopic,
     KafkaError,
@@ -154,7 +155,10 @@ def _topics(
     def by_name(name: str | None) -> bytes:
         if name and (topic := image.topics.get(name)) is not None:
             return _kept(kept, image, topic, version, flexible, operations)
-        return _unknown(name, ZERO_UUID, failed.get(name or "") or _why_not(name), version, flexible, operations)
+        error = failed.get(name or "") or _why_not(name)
+        if isinstance(error, InvalidReplicationFactor):  # clients ask again until enough brokers are registered
+            error = LeaderNotAvailable()
+        return _unknown(name, ZERO_UUID, error, version, flexible, operations)
 
     return LazySequence(list(names), by_name)
 

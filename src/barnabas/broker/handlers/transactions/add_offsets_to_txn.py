@@ -32,7 +32,7 @@ async def _create_then_add(
     broker: BrokerServices, request: AddOffsetsToTxnRequest, context: RequestContext
 ) -> AddOffsetsToTxnResponse:
     for error in (await broker.auto_create_topics([OFFSETS_TOPIC])).values():
-        broker.log.warning("%s could not be created: %s", OFFSETS_TOPIC, error)
+        broker.failures.warn(OFFSETS_TOPIC, f"{OFFSETS_TOPIC} could not be created: {error}")
     if OFFSETS_TOPIC not in broker.image.topics:
         # Clients repeat the request after this error without looking for the coordinator.
         return AddOffsetsToTxnResponse(error_code=CoordinatorLoadInProgress.code)
