@@ -51,6 +51,11 @@ class LeaderEpochFileCache:
     def entries(self) -> list[tuple[LeaderEpoch, Offset]]:
         return list(zip(self._epochs, self._offsets, strict=True))
 
+    @property
+    def first_offset(self) -> Offset | None:
+        """The offset from which on the epochs are known; None if none is."""
+        return self._offsets[0] if self._offsets else None
+
     def assign(self, epoch: LeaderEpoch, start_offset: Offset, *, write: bool = True) -> None:
         """Adds an epoch that begins at `start_offset`. Removes entries that contradict it, as in Kafka.
 

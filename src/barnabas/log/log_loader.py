@@ -18,7 +18,7 @@ from struct import Struct
 from typing import Final
 
 from barnabas.clock import Clock
-from barnabas.config.log_config import LogConfig
+from barnabas.config.log_config import LONG_MAX, LogConfig
 from barnabas.errors import DirectoryUnusable
 from barnabas.log.batch_scan import scan_verified, why_not_a_batch
 from barnabas.log.cleaner.file_names import CLEANED_SUFFIX, SWAP_SUFFIX
@@ -26,6 +26,7 @@ from barnabas.log.cleaner.segment_swap import finish_swaps
 from barnabas.log.directories.checkpoints import read_partition_metadata, write_partition_metadata
 from barnabas.log.directories.deletion_queue import DeletionQueue, remove
 from barnabas.log.directories.disk import Disk, ResourcePool
+from barnabas.log.holes import Hole, SegmentEnd, check_end, holes_between
 from barnabas.log.indexes.sparse_index import CorruptIndex
 from barnabas.log.indexes.transaction_index import CorruptTransactionIndex, TransactionIndex
 from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
@@ -115,6 +116,7 @@ def load_log(
     loader = _Loader(directory, config, environment, state)
     segments = loader.load_segments()
     end = loader.end_offset
+    holes = loader.holes(segments)
     start = max(state.log_start_offset, segments[0].base_offset)
     if start > end:  # the log start offset is beyond the end: no records are left
         for segment in segments:
@@ -133,8 +135,11 @@ def load_log(
     else:
         log.files_made += 1  # the last process, or the verification, may have changed names that no sync followed
     log.cleaned_offset = None if state.cleaned_offset is None else min(state.cleaned_offset, end)
-    loader.restore_epochs(log.leader_epochs, segments, start)
+    holes += loader.restore_epochs(log.leader_epochs, segments, start)
     log.rebuild_producers(loader.verified_from)
+    log.holes = tuple(sorted(hole for hole in holes if hole.next_offset > state.log_start_offset))
+    if (damage := log.damage) is not None:
+        _log.error("%s is damaged: %s; what is left is served if no other replica has all", topic_partition, damage)
     return log
 
 
@@ -220,9 +225,10 @@ class _Loader:
             return [_new_segment(self._directory, base_offset, self._config, self._environment)]
         verification = self._state.verification
         if verification is Verification.NONE:
-            end = self._end_of(segments[-1])
-            if end is not None and (self._state.trusted_boot or self._state.recovery_point >= end):
-                self.end_offset = end
+            end = self._checked_end(segments[-1])
+            trusted_to = LONG_MAX if self._state.trusted_boot else self._state.recovery_point
+            if end is not None and not end.rest and end.offset <= trusted_to:
+                self.end_offset = end.offset
                 self.was_closed = True
                 return segments
             verification = Verification.FULL
@@ -230,9 +236,12 @@ class _Loader:
 
     def restore_epochs(
         self, epochs: LeaderEpochFileCache, segments: Sequence[LogSegment], start_offset: Offset
-    ) -> None:
+    ) -> list[Hole]:
         """Loads the leader epochs from the checkpoint and adds those of the verified batches. Those of all batches if
-        the checkpoint is damaged: a power loss can do that to a file that was written anew."""
+        the checkpoint is damaged: a power loss can do that to a file that was written anew.
+
+        The first epoch is moved up before segments are deleted. Returns what is missing at the log's start.
+        """
         is_whole = epochs.load()
         epochs.truncate_from_end(Offset(self.end_offset + 1))  # an epoch may have begun at the end, without a record
         if self._state.verification is not Verification.NONE:
@@ -244,7 +253,12 @@ class _Loader:
                 changed = True
         if changed:
             epochs.write()
+        first, base_offset = epochs.first_offset, segments[0].base_offset
+        is_trusted = self._state.verification is not Verification.FULL and base_offset > self._state.log_start_offset
+        if is_trusted and first is not None and first < base_offset:
+            return [Hole(first, base_offset, f"records are missing before {segments[0].path('.log')}")]
         epochs.truncate_from_start(start_offset)
+        return []
 
     def _base_offsets(self) -> list[Offset]:
         names = os.listdir(self._directory)
@@ -312,19 +326,31 @@ class _Loader:
                     "copy the topic with a client of the Kafka that wrote it"
                 )
 
-    def _end_of(self, segment: LogSegment) -> Offset | None:
-        """Returns the offset after the last batch, or None if the segment does not end with whole batches in order."""
-        _, position = segment.offset_index.lookup(Offset(2**63 - 1))
-        offset = segment.base_offset
-        for at, header in segment.headers(position):
-            if header.base_offset < offset or header.last_offset_delta < 0:
-                return None
-            offset, position = header.next_offset, at + header.size_bytes
-        return (
-            offset
-            if position == segment.size and segment.can_hold_offset(max(Offset(offset - 1), segment.base_offset))
-            else None
-        )
+    def _checked_end(self, segment: LogSegment) -> SegmentEnd | None:
+        """Returns the end of a segment, and rebuilds indexes that contradict it. None if it cannot be read."""
+        try:
+            try:
+                return check_end(segment)
+            except CorruptIndex as error:
+                _log.warning("%s; rebuilding the indexes", error)
+                self._reindex(segment)
+                return check_end(segment)
+        except (OSError, CorruptIndex) as error:
+            _log.error("%s cannot be read: %s", segment.path(".log"), error)
+            return None
+
+    def holes(self, segments: Sequence[LogSegment]) -> list[Hole]:
+        """Returns what is missing between the segments, and at the end of the log."""
+        state, end = self._state, self.end_offset
+        ends = [self._checked_end(segment) for segment in segments[:-1]]
+        holes = holes_between(segments, ends, state.cleaned_offset or FIRST_OFFSET)
+        # what a machine that goes down may lose is not on the device yet, although others may have it
+        known = state.recovery_point
+        if state.verification is not Verification.FULL:
+            known = max(known, state.high_watermark)
+        if end < known:
+            holes.append(Hole(end, known, f"{segments[-1].path('.log')} ends early", is_sure=False))
+        return holes
 
     def _verify(self, segments: list[LogSegment], verification: Verification) -> list[LogSegment]:
         expected = segments[0].base_offset

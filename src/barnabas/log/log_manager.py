@@ -293,6 +293,11 @@ class LogManager:
     def logs(self) -> Mapping[TopicPartition, UnifiedLog]:
         return self._logs
 
+    @property
+    def damaged(self) -> dict[TopicPartition, str]:
+        """What is missing, of the logs that are damaged: they must not lead while a replica that is in sync has all."""
+        return {tp: damage for tp, log in self._logs.items() if (damage := log.damage) is not None}
+
     def get(self, topic_partition: TopicPartition) -> UnifiedLog | None:
         return self._logs.get(topic_partition)
 

@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal
 
 from barnabas.clock import Clock
-from barnabas.config.log_config import LogConfig
+from barnabas.config.log_config import LONG_MAX, LogConfig
 from barnabas.errors import KafkaError, KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
 from barnabas.log import retention
 from barnabas.log.directories.checkpoints import write_partition_metadata
 from barnabas.log.directories.deletion_queue import DeletionQueue
 from barnabas.log.directories.disk import Disk, ResourcePool
 from barnabas.log.flush import FlushTask, prepare_flush
+from barnabas.log.holes import Hole
 from barnabas.log.indexes import timestamp_search
 from barnabas.log.indexes.sparse_index import CorruptIndex
 from barnabas.log.indexes.transaction_index import AbortedTransaction
@@ -66,7 +67,7 @@ class UnifiedLog:
     `offline_reason` is None while the log takes writes. A thread that syncs files of the log holds `sync_lock`.
     `truncations` counts truncations: a flush that began before one is void. `files_made` counts the changes of names in
     the directory, `files_synced` those of them that are on the device. `lower_checkpoints` is called with the end of
-    the log when records are removed there.
+    the log when records are removed there. `holes` is what was missing when the log was loaded.
     """
 
     __slots__ = (
@@ -86,6 +87,7 @@ class UnifiedLog:
         "disk",
         "files_made",
         "files_synced",
+        "holes",
         "indexes_synced_to",
         "last_flush_ms",
         "leader_epochs",
@@ -144,6 +146,7 @@ class UnifiedLog:
         self._tail_dirty = False
         self.truncations = 0
         self.lower_checkpoints: Callable[[Offset], None] | None = None
+        self.holes: tuple[Hole, ...] = ()
         self.config = config
 
     def __repr__(self) -> str:
@@ -194,6 +197,20 @@ class UnifiedLog:
     def segments(self) -> tuple[LogSegment, ...]:
         """All segments, oldest first; the last one is the active segment."""
         return tuple(self._segments)
+
+    @property
+    def damage(self) -> str | None:
+        """What the log had and has no more, as far as its files tell; None if nothing is known to be missing. Goes when
+        the log is cut there or starts behind it: a follower copies it from there on."""
+        return "; ".join(map(str, self._known_holes())) or None
+
+    @property
+    def intact_end(self) -> Offset:
+        """The offset up to which nothing is known to be missing: there a follower cuts a damaged log."""
+        return min((hole.first_offset for hole in self._known_holes()), default=self.offsets.log_end_offset)
+
+    def _known_holes(self) -> list[Hole]:
+        return [hole for hole in self.holes if hole.is_sure or not self._config.compacted]
 
     def newest_segments(self) -> Iterator[LogSegment]:
         return reversed(self._segments)
@@ -333,9 +350,15 @@ class UnifiedLog:
         return AppendInfo(first.base_offset, last.last_offset, NO_TIMESTAMP, self.offsets.log_start_offset, False)
 
     def _next_run(self, batches: list[tuple[BatchHeader, memoryview]]) -> list[tuple[BatchHeader, memoryview]]:
-        """Returns the batches that fit into the active segment, at least one; rolls the segment if necessary."""
+        """Returns the batches that fit into the active segment, at least one; rolls the segment if necessary.
+
+        A new segment begins where the last one ends, also if compaction has left a gap before the batch: see `holes`.
+        """
         header, data = batches[0]
-        segment = self._roll_for(len(data), header.base_offset, header.last_offset, header.max_timestamp)
+        base_offset, last_offset = self.offsets.log_end_offset, header.last_offset
+        if last_offset - base_offset > OFFSET_DELTA_MAX:
+            base_offset = header.base_offset
+        segment = self._roll_for(len(data), base_offset, last_offset, header.max_timestamp)
         room = self._segment_bytes - segment.size
         count = 0
         for header, data in batches:
@@ -627,6 +650,7 @@ class UnifiedLog:
         A batch that contains `offset` is removed whole: `[10,10][11,30][31,100]` truncated to 31 or 35 ends at 31.
         """
         if offset >= self.offsets.log_end_offset:
+            self._keep_holes(end=offset)
             # A leader epoch that began at the end without a record is none that the next leader knows.
             self.leader_epochs.truncate_from_end(self.offsets.log_end_offset)
             return False
@@ -638,7 +662,12 @@ class UnifiedLog:
         self._lower_recovery_point(max(offset, self.offsets.log_start_offset))
         with self._offline_on_error(f"truncating to {offset}"):
             self._truncate(offset)
+        self._keep_holes(end=offset)
         return True
+
+    def _keep_holes(self, *, start: Offset = FIRST_OFFSET, end: int = LONG_MAX) -> None:
+        if self.holes:
+            self.holes = tuple(hole for hole in self.holes if hole.first_offset < end and hole.next_offset > start)
 
     def _lower_recovery_point(self, end: Offset) -> None:
         """Lowers what says of records from `end` on that they are synced or cleaned, also in the checkpoints. First:
@@ -694,6 +723,7 @@ class UnifiedLog:
         self.offsets.restart(offset)
         self.recovery_point = self.indexes_synced_to = offset
         self.cleaned_offset = None
+        self.holes = ()
         self.leader_epochs.clear()
         self.producers.clear(offset)
         with self._offline_on_error(work):
@@ -721,6 +751,7 @@ class UnifiedLog:
         if offset <= self.offsets.log_start_offset:
             return
         self.offsets.advance_log_start(offset)
+        self._keep_holes(start=offset)
         self.leader_epochs.truncate_from_start(offset)
         with contextlib.suppress(OSError):  # the next start removes them
             self.producers.remove_snapshots_outside(offset, self.offsets.log_end_offset)
@@ -823,6 +854,7 @@ class UnifiedLog:
         self.offsets = dataclasses.replace(other.offsets)
         self.producers.replace(other.producers)
         self.cleaned_offset = other.cleaned_offset
+        self.holes = other.holes
         self.config = other.config
         self._high_watermark_position = None
         self.files_made += 1  # the name of the directory is not on the device

@@ -1,0 +1,85 @@
+"""Finds what is missing in a log that is loaded: a segment that was removed or cut short while the broker was down.
+
+The segments of a log adjoin: a new one begins at the offset behind the last batch. Only compaction moves a segment's
+end back, and a log that was copied from a compacted one has its gaps; what is missing there cannot be told from that.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from barnabas.config.log_config import LONG_MAX
+from barnabas.log.indexes.sparse_index import CorruptIndex
+from barnabas.log.log_segment import LogSegment
+from barnabas.types import NO_TIMESTAMP, Offset
+
+__all__ = ["Hole", "SegmentEnd", "check_end", "holes_between"]
+
+
+class Hole(NamedTuple):
+    """Records in [first_offset, next_offset) that the log had and has no more."""
+
+    first_offset: Offset
+    next_offset: Offset
+    what: str
+    is_sure: bool = True
+    """False if compaction leaves such gaps, too."""
+
+    def __str__(self) -> str:
+        return f"{self.what} (offsets {self.first_offset} to {self.next_offset - 1})"
+
+
+class SegmentEnd(NamedTuple):
+    """The offset behind the last whole batch of a segment, and how many bytes follow."""
+
+    offset: Offset
+    rest: int
+
+
+def check_end(segment: LogSegment) -> SegmentEnd:
+    """Reads the headers from the last index entry on. Raises OSError, CorruptIndex if the last entry of an index is not
+    of the batch that it names, or lies before later timestamps."""
+    index, times = segment.offset_index, segment.time_index
+    indexed_offset, position = index.lookup(Offset(LONG_MAX))
+    last_offset, newest, named = Offset(segment.base_offset - 1), NO_TIMESTAMP, NO_TIMESTAMP
+    time, time_offset = times.last_entry()
+    for at, header in segment.headers(position):
+        if at == position and len(index) and header.last_offset > indexed_offset:
+            raise CorruptIndex(f"{index.path}: its last entry is of another batch")
+        if header.base_offset <= last_offset or header.last_offset_delta < 0:
+            break
+        if header.base_offset <= time_offset <= header.last_offset:
+            named = header.max_timestamp
+        newest = max(newest, header.max_timestamp)
+        last_offset, position = header.last_offset, at + header.size_bytes
+    if len(index) and last_offset < segment.base_offset:
+        raise CorruptIndex(f"{index.path}: its last entry points to no batch")
+    if newest > time:
+        raise CorruptIndex(f"{times.path}: its last entry is {time}, a batch has {newest}")
+    if len(times) and named != time and _timestamp_at(segment, time_offset) != time:
+        raise CorruptIndex(f"{times.path}: its last entry {time} is not that of offset {time_offset}")
+    return SegmentEnd(Offset(last_offset + 1), segment.size - position)
+
+
+def _timestamp_at(segment: LogSegment, offset: Offset) -> int:
+    found = segment.locate(offset)
+    header = next((header for _, header in segment.headers(found[0])), None) if found is not None else None
+    return header.max_timestamp if header is not None else NO_TIMESTAMP
+
+
+def holes_between(
+    segments: Sequence[LogSegment], ends: Sequence[SegmentEnd | None], cleaned_offset: Offset
+) -> list[Hole]:
+    """Returns the holes between segments with these ends; None is a segment that cannot be read. Below `cleaned_offset`
+    compaction has left gaps."""
+    holes = []
+    for (segment, following), end in zip(pairwise(segments), ends, strict=False):
+        path = segment.path(".log")
+        if end is None:
+            holes.append(Hole(segment.base_offset, following.base_offset, f"{path} cannot be read"))
+        elif end.rest:
+            holes.append(Hole(end.offset, following.base_offset, f"{path} does not end with a whole batch"))
+        elif end.offset < following.base_offset and following.base_offset > cleaned_offset:
+            what = f"records are missing between {path} and {following.path('.log')}"
+            holes.append(Hole(end.offset, following.base_offset, what, is_sure=False))
+    return holes

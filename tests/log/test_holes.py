@@ -1,0 +1,120 @@
+"""What a log says that is missing, after files of it were removed or cut while it was closed."""
+
+import logging
+import os
+
+import pytest
+
+from barnabas.log.log_loader import Verification
+
+
+@pytest.fixture
+def log(rig):
+    """Six segments of five batches each."""
+    log = rig.log()
+    for _ in range(6):
+        log.roll()
+        for _ in range(5):
+            rig.append(log)
+    log.flush()
+    return log
+
+
+def remove(log, number: int) -> None:
+    for suffix in (".log", ".index", ".timeindex"):
+        os.unlink(log.segments[number].path(suffix))
+
+
+HOW = [Verification.NONE, Verification.TAIL]
+
+
+@pytest.mark.parametrize("how", list(Verification))
+def test_a_whole_log_has_no_damage(rig, log, how: Verification) -> None:
+    log.delete_records(7)
+    log.delete_old_segments(rig.clock.now_ms)
+    log = rig.reopen(log, how)
+    assert (log.log_start_offset, log.damage, log.intact_end) == (7, None, 30)
+
+
+@pytest.mark.parametrize("how", list(Verification))
+@pytest.mark.parametrize("number", [1, 3, 4])
+def test_a_segment_that_was_removed_is_missed(rig, log, number: int, how: Verification, caplog) -> None:
+    log.close()
+    remove(log, number)
+    with caplog.at_level(logging.ERROR):
+        log = rig.load(log, how)
+    assert f"offsets {5 * number} to {5 * number + 4}" in log.damage
+    assert log.intact_end == 5 * number
+    assert [r.message for r in caplog.records].count(caplog.messages[0]) == len(caplog.records) == 1
+    log = rig.reopen(log, how)
+    assert log.damage is not None, "one start does not make it good"
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_first_segment_that_was_removed_is_missed(rig, log, how: Verification) -> None:
+    log.close()
+    remove(log, 0)
+    log = rig.load(log, how)
+    assert "offsets 0 to 4" in log.damage
+    log = rig.reopen(log, how, log_start_offset=0)
+    assert log.intact_end == 0
+    log.truncate_to(log.intact_end)
+    assert (log.log_end_offset, log.damage) == (0, None)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_last_segment_that_was_removed_is_missed(rig, log, how: Verification) -> None:
+    log.close()
+    remove(log, 5)
+    log = rig.load(log, how)
+    assert "offsets 25 to 29" in log.damage
+    assert log.intact_end == log.log_end_offset == 25
+
+
+@pytest.mark.parametrize("cut", [1, 100])
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_closed_segment_that_was_cut_short_is_missed(rig, log, cut: int, policy: str) -> None:
+    log.close()
+    segment = log.segments[2]
+    os.truncate(segment.path(".log"), segment.size - cut)
+    rig.config = rig.config.__class__(cleanup_policy=frozenset((policy,)))
+    log = rig.load(log, Verification.TAIL)
+    assert log.intact_end == 14 - cut // 60
+
+
+def test_what_was_cut_or_deleted_behind_a_hole_heals_it(rig, log) -> None:
+    log.close()
+    remove(log, 1)
+    remove(log, 3)
+    log = rig.load(log, Verification.NONE)
+    assert log.damage.count("offsets") == 2
+    log.delete_records(10)
+    assert log.intact_end == 15
+    log.truncate_to(20)
+    assert log.damage is not None
+    log.truncate_to(log.intact_end)
+    assert (log.damage, log.log_end_offset) == (None, 15)
+
+
+def test_gaps_that_compaction_leaves_are_no_damage(rig, log) -> None:
+    log.close()
+    remove(log, 1)
+    remove(log, 3)
+    assert rig.load(log, Verification.NONE, cleaned_offset=10).damage.count("offsets") == 1
+    rig.config = rig.config.__class__(cleanup_policy=frozenset(("compact",)))
+    assert rig.load(log, Verification.NONE).damage is None
+
+
+def test_a_follower_of_a_compacted_log_rolls_without_a_gap(rig) -> None:
+    source = rig.log()
+    for _ in range(10):
+        rig.append(source, size=200)
+    data = [source.read(n, 1, upper_bound=10, min_one_message=True).file_slice.read() for n in (0, 3, 4, 9)]
+    rig.topic_partition = rig.topic_partition._replace(partition=4)
+    source.release()
+    os.rename(source.directory, source.directory + ".old")
+    follower = rig.log(segment_bytes=400)
+    for batch in data:
+        follower.append_as_follower(batch)
+    assert [segment.base_offset for segment in follower.segments] == [0, 1, 4, 5]
+    assert rig.reopen(follower).damage is None
