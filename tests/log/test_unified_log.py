@@ -48,6 +48,19 @@ class TestAppend:
             rig.append(log, size=300)
         rig.append(log)
 
+    def test_a_follower_takes_batches_that_are_larger_than_a_segment_may_be_now(self, rig) -> None:
+        source = rig.log()
+        for size in (10, 500, 500, 10, 10):
+            rig.append(source, size=size)
+        records = source.active_segment.read(0, source.active_segment.size)
+        source.truncate_fully_and_start_at(0)
+        source.config = type(source.config)(segment_bytes=200)
+        source.append_as_follower(records)
+        assert [(s.base_offset, s.size > 200) for s in source.segments] == [
+            (0, False), (1, True), (2, True), (3, False)
+        ]  # fmt: skip
+        assert rig.reopen(source).damage is None
+
     def test_the_smallest_segment_size_can_be_set(self, rig) -> None:
         log = rig.log(segment_bytes=14)
         with pytest.raises(RecordListTooLarge):

@@ -281,6 +281,11 @@ class UnifiedLog:
             or segment.index_entries_left <= 0
             or last_offset - segment.base_offset > OFFSET_DELTA_MAX
         ):
+            if size > self._segment_bytes:
+                raise RecordListTooLarge(
+                    f"the batch has {size} bytes, segment.bytes of {self.topic_partition.topic} is "
+                    f"{self._segment_bytes}"
+                )
             segment = self._roll_for(size, base_offset, last_offset, batch.max_timestamp)
         if marker is not None and not marker.commit:
             self._open_transaction_index(segment)
@@ -352,7 +357,8 @@ class UnifiedLog:
     def _next_run(self, batches: list[tuple[BatchHeader, memoryview]]) -> list[tuple[BatchHeader, memoryview]]:
         """Returns the batches that fit into the active segment, at least one; rolls the segment if necessary.
 
-        A new segment begins where the last one ends, also if compaction has left a gap before the batch: see `holes`.
+        A batch that is larger than a segment may be, because segment.bytes was lowered, gets one of its own. A new
+        segment begins where the last one ends, also if compaction has left a gap before the batch: see `holes`.
         """
         header, data = batches[0]
         base_offset, last_offset = self.offsets.log_end_offset, header.last_offset
@@ -482,14 +488,9 @@ class UnifiedLog:
     # -- rolling -------------------------------------------------------------------------------------------------------
 
     def _roll_for(self, size: int, base_offset: Offset, last_offset: Offset, max_timestamp: int) -> LogSegment:
-        if size > self._segment_bytes:
-            raise RecordListTooLarge(
-                f"the batch has {size} bytes, segment.bytes of {self.topic_partition.topic} is {self._segment_bytes}"
-            )
         segment = self.active_segment
-        if segment.size + size > self._segment_bytes or not segment.can_hold_offset(last_offset):
-            return self.roll(base_offset)
-        if segment.size and segment.index_entries_left <= 0:
+        is_full = segment.size + size > self._segment_bytes or segment.index_entries_left <= 0
+        if (segment.size and is_full) or not segment.can_hold_offset(last_offset):
             return self.roll(base_offset)
         try:  # not with _storage_errors(), which costs more than all the rest: every append comes here
             is_due = segment.is_due(self.clock.wall_ms(), max_timestamp)

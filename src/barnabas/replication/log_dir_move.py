@@ -121,8 +121,6 @@ class LogDirMove:
             records = part.read()
         except EOFError:
             return
-        if len(records) > log.config.segment_bytes:  # the setting was lowered after the batch was written
-            log.config = dataclasses.replace(log.config, segment_bytes=len(records))
         before = log.log_end_offset
         follower.append_batches(log, records)
         if log.log_end_offset > before:
