@@ -33,7 +33,7 @@ def test_a_whole_log_has_no_damage(rig, log, how: Verification) -> None:
     log.delete_records(7)
     log.delete_old_segments(rig.clock.now_ms)
     log = rig.reopen(log, how)
-    assert (log.log_start_offset, log.damage, log.intact_end) == (7, None, 30)
+    assert (log.log_start_offset, log.missing) == (7, None)
 
 
 @pytest.mark.parametrize("how", list(Verification))
@@ -43,11 +43,11 @@ def test_a_segment_that_was_removed_is_missed(rig, log, number: int, how: Verifi
     remove(log, number)
     with caplog.at_level(logging.ERROR):
         log = rig.load(log, how)
-    assert f"offsets {5 * number} to {5 * number + 4}" in log.damage
-    assert log.intact_end == 5 * number
+    assert f"offsets {5 * number} to {5 * number + 4}" in log.missing
+    assert log.holes[0].first_offset == 5 * number
     assert [r.message for r in caplog.records].count(caplog.messages[0]) == len(caplog.records) == 1
     log = rig.reopen(log, how)
-    assert log.damage is not None, "one start does not make it good"
+    assert log.missing is not None, "one start does not make it good"
 
 
 @pytest.mark.parametrize("how", HOW)
@@ -55,11 +55,11 @@ def test_a_first_segment_that_was_removed_is_missed(rig, log, how: Verification)
     log.close()
     remove(log, 0)
     log = rig.load(log, how)
-    assert "offsets 0 to 4" in log.damage
+    assert "offsets 0 to 4" in log.missing
     log = rig.reopen(log, how, log_start_offset=0)
-    assert log.intact_end == 0
-    log.truncate_to(log.intact_end)
-    assert (log.log_end_offset, log.damage) == (0, None)
+    assert log.holes[0].first_offset == 0
+    log.truncate_to(log.holes[0].first_offset)
+    assert (log.log_end_offset, log.missing) == (0, None)
 
 
 @pytest.mark.parametrize("how", HOW)
@@ -67,8 +67,8 @@ def test_a_last_segment_that_was_removed_is_missed(rig, log, how: Verification) 
     log.close()
     remove(log, 5)
     log = rig.load(log, how)
-    assert "offsets 25 to 29" in log.damage
-    assert log.intact_end == log.log_end_offset == 25
+    assert "offsets 25 to 29" in log.missing
+    assert log.log_end_offset == 25
 
 
 @pytest.mark.parametrize("cut", [1, 100])
@@ -79,7 +79,7 @@ def test_a_closed_segment_that_was_cut_short_is_missed(rig, log, cut: int, polic
     os.truncate(segment.path(".log"), segment.size - cut)
     rig.config = rig.config.__class__(cleanup_policy=frozenset((policy,)))
     log = rig.load(log, Verification.TAIL)
-    assert log.intact_end == 14 - cut // 60
+    assert log.holes[0].first_offset == 14 - cut // 60
 
 
 def test_what_was_cut_or_deleted_behind_a_hole_heals_it(rig, log) -> None:
@@ -87,22 +87,22 @@ def test_what_was_cut_or_deleted_behind_a_hole_heals_it(rig, log) -> None:
     remove(log, 1)
     remove(log, 3)
     log = rig.load(log, Verification.NONE)
-    assert log.damage.count("offsets") == 2
+    assert log.missing.count("offsets") == 2
     log.delete_records(10)
-    assert log.intact_end == 15
+    assert log.holes[0].first_offset == 15
     log.truncate_to(20)
-    assert log.damage is not None
-    log.truncate_to(log.intact_end)
-    assert (log.damage, log.log_end_offset) == (None, 15)
+    assert log.missing is not None
+    log.truncate_to(log.holes[0].first_offset)
+    assert (log.missing, log.log_end_offset) == (None, 15)
 
 
 def test_gaps_that_compaction_leaves_are_no_damage(rig, log) -> None:
     log.close()
     remove(log, 1)
     remove(log, 3)
-    assert rig.load(log, Verification.NONE, cleaned_offset=10).damage.count("offsets") == 1
+    assert rig.load(log, Verification.NONE, cleaned_offset=10).missing.count("offsets") == 1
     rig.config = rig.config.__class__(cleanup_policy=frozenset(("compact",)))
-    assert rig.load(log, Verification.NONE).damage is None
+    assert rig.load(log, Verification.NONE).missing is None
 
 
 def test_a_follower_of_a_compacted_log_rolls_without_a_gap(rig) -> None:
@@ -117,4 +117,4 @@ def test_a_follower_of_a_compacted_log_rolls_without_a_gap(rig) -> None:
     for batch in data:
         follower.append_as_follower(batch)
     assert [segment.base_offset for segment in follower.segments] == [0, 1, 4, 5]
-    assert rig.reopen(follower).damage is None
+    assert rig.reopen(follower).missing is None

@@ -59,7 +59,7 @@ class TestAppend:
         assert [(s.base_offset, s.size > 200) for s in source.segments] == [
             (0, False), (1, True), (2, True), (3, False)
         ]  # fmt: skip
-        assert rig.reopen(source).damage is None
+        assert rig.reopen(source).missing is None
 
     def test_the_smallest_segment_size_can_be_set(self, rig) -> None:
         log = rig.log(segment_bytes=14)

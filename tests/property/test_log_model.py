@@ -226,6 +226,7 @@ class LogModel(RuleBasedStateMachine):
             self.log.high_watermark,
         )
         self.log = load_log(self.log.directory, TP, self.config, self.environment, state)
+        assert self.log.missing is None
         self.forget_sequences()
 
     def forget_sequences(self) -> None:

@@ -270,6 +270,7 @@ class TransactionLog(RuleBasedStateMachine):
             log.high_watermark,
         )
         self.log = load_log(log.directory, TP, self.config, LogEnvironment(StoppedClock()), state)
+        assert self.log.missing is None
         self.settle()
 
     @rule(flush=st.booleans())

@@ -268,6 +268,7 @@ class SimulatedCluster:
         )
         self._contents.pop(broker, None)
         reopened = load_log(log.directory, TOPIC_PARTITION, self.config, self.environment, state)
+        assert reopened.missing is None
         self.logs[broker] = reopened
         self.controller.register(broker, self.random, stays_in_isr=self.options.fsync and self.random.random() < 0.7)
         self._start(broker, reopened)

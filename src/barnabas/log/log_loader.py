@@ -138,8 +138,8 @@ def load_log(
     holes += loader.restore_epochs(log.leader_epochs, segments, start)
     log.rebuild_producers(loader.verified_from)
     log.holes = tuple(sorted(hole for hole in holes if hole.next_offset > state.log_start_offset))
-    if (damage := log.damage) is not None:
-        _log.error("%s is damaged: %s; what is left is served if no other replica has all", topic_partition, damage)
+    if (missing := log.missing) is not None:
+        _log.error("%s is damaged: %s; what is left is served if no other replica has all", topic_partition, missing)
     return log
 
 

@@ -296,7 +296,7 @@ class LogManager:
     @property
     def damaged(self) -> dict[TopicPartition, str]:
         """What is missing, of the logs that are damaged: they must not lead while a replica that is in sync has all."""
-        return {tp: damage for tp, log in self._logs.items() if (damage := log.damage) is not None}
+        return {tp: missing for tp, log in self._logs.items() if (missing := log.missing) is not None}
 
     def get(self, topic_partition: TopicPartition) -> UnifiedLog | None:
         return self._logs.get(topic_partition)

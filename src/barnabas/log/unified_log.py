@@ -199,18 +199,11 @@ class UnifiedLog:
         return tuple(self._segments)
 
     @property
-    def damage(self) -> str | None:
+    def missing(self) -> str | None:
         """What the log had and has no more, as far as its files tell; None if nothing is known to be missing. Goes when
-        the log is cut there or starts behind it: a follower copies it from there on."""
-        return "; ".join(map(str, self._known_holes())) or None
-
-    @property
-    def intact_end(self) -> Offset:
-        """The offset up to which nothing is known to be missing: there a follower cuts a damaged log."""
-        return min((hole.first_offset for hole in self._known_holes()), default=self.offsets.log_end_offset)
-
-    def _known_holes(self) -> list[Hole]:
-        return [hole for hole in self.holes if hole.is_sure or not self._config.compacted]
+        the log is cut there or starts behind it."""
+        is_compacted = self._config.compacted
+        return "; ".join(str(hole) for hole in self.holes if hole.is_sure or not is_compacted) or None
 
     def newest_segments(self) -> Iterator[LogSegment]:
         return reversed(self._segments)

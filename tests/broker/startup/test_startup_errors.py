@@ -222,8 +222,9 @@ def test_a_corrupt_segment_is_cut_and_said(data: Path, caplog: pytest.LogCapture
     assert values == [b"%d" % number for number in range(len(values))]
     assert len(values) == 15
     said = [message for message in caplog.messages if str(segment) in message]
-    assert len(said) == 1, caplog.messages
-    (line,) = said
+    assert len(said) == 2, caplog.messages
+    line, loss = said
+    assert "offsets 15 to 19" in loss
     position = sum(_sizes(segment.read_bytes()))
     assert str(position) in line, "where it was cut"
     assert rule in line
@@ -239,8 +240,9 @@ def test_a_torn_tail_is_cut_and_said(data: Path, caplog: pytest.LogCaptureFixtur
     with caplog.at_level("WARNING"):
         values = restarted(data)
     assert values == [b"%d" % number for number in range(19)]
-    (line,) = [message for message in caplog.messages if str(segment) in message]
+    line, loss = [message for message in caplog.messages if str(segment) in message]
     assert str(len(segment.read_bytes())) in line
+    assert "offsets 19 to 19" in loss
 
 
 def _sizes(log: bytes | bytearray) -> list[int]:
