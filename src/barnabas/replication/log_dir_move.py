@@ -66,6 +66,8 @@ class LogDirMove:
         assert log is not None, future.directory
         yield from self._agree(log)
         is_flushed = False
+            if log.log_end_offset < source.log_start_offset:  # retention, or a client, has deleted what was to follow
+                yield from self._agree(log)
         while True:
             truncations = source.truncations
             part, is_last = self._next_part(log)
