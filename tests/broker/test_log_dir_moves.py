@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.broker import log_dir_moves
 from barnabas.broker.server import Broker
 from barnabas.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -16,6 +17,7 @@ from barnabas.protocol.messages.alter_replica_log_dirs import (
 )
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
 from barnabas.protocol.messages.describe_log_dirs import DescribeLogDirsPartition, DescribeLogDirsRequest
+from barnabas.replication import log_dir_move
 from barnabas.types import TopicPartition
 from broker.admin_rig import ask, create, produce, running_broker
 
@@ -184,6 +186,25 @@ def test_the_topic_is_deleted_meanwhile(broker: Broker, tmp_path: Path) -> None:
     found = {path.name for disk in ("one", "two") for path in (tmp_path / disk).iterdir() if path.is_dir()}
     assert found == {"a-0"}
     assert end_offset(broker) == 0
+
+
+def test_what_could_not_be_removed_is_removed_later(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    create(broker, "a")
+    produce(broker, "a", 0)
+    before, fsync, failures = home(broker), log_dir_move.fsync_file, [28, 5]
+
+    def refuse(path: str) -> None:
+        if failures:
+            raise OSError(failures.pop(), "the disk refuses", path)
+        fsync(path)
+
+    monkeypatch.setattr(log_dir_move, "fsync_file", refuse)
+    monkeypatch.setattr(log_dir_moves, "CLEAN_UP_AGAIN_S", 0.001)
+    alter(broker, other(broker), 0)
+    settle(broker)
+    assert not (before / "a-0").exists()
+    run_until(broker, lambda: not list(before.glob("a-0*-stray")))
+    assert not failures
 
 
 def test_a_target_that_fails_leaves_the_replica_where_it_is(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

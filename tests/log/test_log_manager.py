@@ -1,5 +1,6 @@
 """All logs of a broker, across starts and ends."""
 
+import errno
 import json
 import os
 import shutil
@@ -11,11 +12,12 @@ import pytest
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.config.log_config import LogConfig
 from barnabas.errors import KafkaStorageError, UsageError
-from barnabas.log.directories.checkpoints import HIGH_WATERMARK_CHECKPOINT
+from barnabas.log.directories.checkpoints import CLEAN_SHUTDOWN, HIGH_WATERMARK_CHECKPOINT
+from barnabas.log.directories.disk import Disk
 from barnabas.log.log_manager import LogManager
 from barnabas.types import TopicPartition
 from faulty_filesystem import FaultyFileSystem
-from log.log_files import synced_paths
+from log.log_files import refuse, synced_paths
 from log.manager_rig import A0, A1, B0, CONFIG, die, start
 
 
@@ -192,6 +194,18 @@ class TestFromTimeToTime:
         rig.append(log)
         manager.checkpoint_high_watermarks()
         assert path.read_text() == "0\n1\na 0 2\n"
+
+    def test_a_disk_that_fails_at_the_end_leaves_the_others_clean(self, rig, monkeypatch) -> None:
+        paths = [rig.root / name for name in ("one", "two", "three")]
+        manager = start(LogManager(paths, rig.clock, boot_id="boot-1"))
+        for partition, directory in enumerate(manager.directories):
+            manager.prefer("a", partition, directory)
+            rig.append(manager.create(TopicPartition("a", partition), None, CONFIG))
+        monkeypatch.setattr(manager.directories[0], "write_checkpoint", refuse(errno.ENOSPC))
+        manager.get(A1).take_offline("a sync failed")
+        with pytest.raises(KafkaStorageError):
+            manager.shutdown()
+        assert [(path / CLEAN_SHUTDOWN).exists() for path in paths] == [False, False, True]
 
     def test_a_log_that_cannot_be_closed_makes_the_end_unclean(self, rig) -> None:
         manager = start(rig.manager())

@@ -236,7 +236,7 @@ class TestWaits:
             real(*args, **options)
 
         monkeypatch.setattr(data_directory, "write_offset_checkpoint", write)
-        manager.checkpoint_cleaned_offsets(before=lambda: meanwhile("before"))
+        manager.checkpoint_cleaned_offsets(before=lambda _: meanwhile("before"))
         assert waited == [False]
 
 

@@ -1,6 +1,8 @@
 """The copy of a log follows what happens to the log, and takes its place with all that the log knew."""
 
+import contextlib
 import dataclasses
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from barnabas.config.log_config import LogConfig
-from barnabas.errors import KafkaStorageError
+from barnabas.errors import KafkaStorageError, UsageError
+from barnabas.log.directories.checkpoints import RUNNING
 from barnabas.log.log_manager import LogManager
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.records.batch import read_header
@@ -28,10 +31,10 @@ CONFIG = LogConfig(segment_bytes=2_000, index_interval_bytes=0)
 
 
 class Rig:
-    """A leader whose log is in the first of two directories."""
+    """A leader whose log is in the first of three directories."""
 
     def __init__(self, path: Path) -> None:
-        self.manager = LogManager([path / "one", path / "two"], HandClock())
+        self.manager = LogManager([path / "one", path / "two", path / "three"], HandClock())
         self.manager.startup(lambda _: CONFIG, node_id=BrokerId(1))
         self.manager.prefer(TP.topic, TP.partition, self.manager.directories[0])
         topic_id = uuid.UUID(int=1)
@@ -99,7 +102,7 @@ def test_the_leader_epochs_are_on_the_disk_before_the_old_log_goes(
     rig.append(50)
     synced = synced_paths(monkeypatch)
     rig.move()
-    assert synced.index(rig.log.leader_epochs.path) < synced.index(str(tmp_path / "one"))
+    assert str(tmp_path / "one") in synced[synced.index(rig.log.leader_epochs.path) :]
 
 
 def test_a_truncated_log_takes_its_copy_along(rig: Rig) -> None:
@@ -143,6 +146,23 @@ def test_what_retention_removes_meanwhile_is_not_needed(rig: Rig) -> None:
     part = rig.log.read(Offset(50), 10_000, upper_bound=Offset(60), min_one_message=True).file_slice
     assert part is not None
     assert read_header(part.read()).base_offset == 50
+
+
+@pytest.mark.parametrize("when", range(9))
+@pytest.mark.parametrize("removed", [True, False])
+def test_a_log_that_is_emptied_meanwhile_moves(rig: Rig, when: int, removed: bool) -> None:
+    rig.append(60)
+
+    def delete(number: int) -> None:
+        if number == when:
+            rig.log.delete_records(rig.log.log_end_offset)
+            if removed:
+                rig.log.delete_old_segments(0)
+
+    rig.move(delete)
+    assert (rig.log.log_start_offset, rig.log.log_end_offset) == (60, 60)
+    rig.append()
+    assert rig.log.log_end_offset == 61
 
 
 def test_a_log_that_begins_within_a_batch(rig: Rig) -> None:
@@ -210,11 +230,88 @@ def test_the_old_directory_stays_until_all_is_on_the_disk(rig: Rig) -> None:
         is_moved = rig.log.directory.startswith(new)
         if not is_moved:
             rig.append()
-        if is_moved and old.exists():
+        is_kept = bool(list(old.parent.glob("flights-0*-stray"))) if is_moved else old.exists()
+        if is_moved and is_kept:
             assert (Path(rig.log.directory) / "barnabas-moved-from").exists()
-        seen.append((is_moved, old.exists(), rig.log.recovery_point == rig.log.log_end_offset))
+        seen.append((is_moved, is_kept, rig.log.recovery_point == rig.log.log_end_offset))
 
     rig.move(note)
     assert (True, True, False) in seen, "the last batches are synced after the rename"
     assert seen[-1] == (True, False, True)
     assert not list(Path(rig.log.directory).glob("barnabas*"))
+
+
+def broken(*_: object, **__: object) -> None:
+    raise OSError(5, "Input/output error", "there")
+
+
+def failed_clean_up(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> LogDirMove:
+    """Moves the replica, but the log of before cannot be removed."""
+    move = rig.begin()
+    with monkeypatch.context() as patched, contextlib.suppress(OSError):
+        patched.setattr(log_dir_move, "fsync_file", broken)
+        for work in move.steps():
+            work()
+    assert move.is_in_place
+    assert list(Path(rig.manager.directories[0].path).glob("flights-0*-stray"))
+    return move
+
+
+def test_a_full_disk_without_the_replica_holds_up_no_clean_up(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.append(20)
+    monkeypatch.setattr(rig.manager.directories[2], "write_checkpoint", broken)
+    before = rig.log.directory
+    rig.move()
+    assert not Path(before).exists()
+    assert not list(Path(before).parent.glob("*-stray"))
+    monkeypatch.undo()
+
+
+def test_a_failed_clean_up_can_be_tried_again(rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.append(20)
+    move = failed_clean_up(rig, monkeypatch)
+    for work in move.clean_up():
+        work()
+    assert not list((tmp_path / "one").glob("*-stray"))
+    assert not list((tmp_path / "two").glob("flights-0/barnabas*"))
+    assert not list(move.clean_up())[3:]
+
+
+def test_a_replaced_log_never_counts_again(rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.append(20)
+    failed_clean_up(rig, monkeypatch)
+    rig.append(20)
+    manager = rig.manager
+    manager.abandon()
+    lost = tmp_path / "two" / "flights-0"
+    lost.rename(tmp_path / "kept")
+    manager.startup(lambda _: CONFIG, node_id=BrokerId(1))
+    assert TP not in manager.logs, "the log that has all is lost: this one must not lead"
+    manager.prefer(TP.topic, TP.partition, manager.directories[0])
+    manager.create(TP, uuid.UUID(int=1), CONFIG)
+    manager.abandon()
+    (tmp_path / "kept").rename(lost)
+    with pytest.raises(UsageError, match="hold the same partition; move one away"):
+        manager.startup(lambda _: CONFIG, node_id=BrokerId(1))
+    shutil.rmtree(tmp_path / "one" / "flights-0")
+    manager.startup(lambda _: CONFIG, node_id=BrokerId(1))
+    assert manager.logs[TP].log_end_offset == 40
+    assert not list((tmp_path / "one").glob("*-stray"))
+
+
+@pytest.mark.parametrize("has_more", ["one", "two"])
+def test_after_a_loss_of_power_a_replaced_log_may_have_more(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_more: str
+) -> None:
+    rig.append(20)
+    failed_clean_up(rig, monkeypatch)
+    if has_more == "one":
+        rig.log.truncate_to(Offset(5))  # what was not on the disk
+    manager = rig.manager
+    manager.abandon()
+    for name in ("one", "two"):
+        (tmp_path / name / RUNNING).unlink()
+    manager.startup(lambda _: CONFIG, node_id=BrokerId(1))
+    assert manager.logs[TP].directory == str(tmp_path / has_more / "flights-0")
+    assert manager.logs[TP].log_end_offset == 20
+    assert not list(tmp_path.glob("*/*-stray"))

@@ -21,6 +21,8 @@ __all__ = ["LogDirMoves"]
 
 WAIT_MAX_S: Final = 1.0
 """After this time a change of the rate counts."""
+CLEAN_UP_AGAIN_S: Final = 60.0
+"""After this time a log is removed from its directory of before if that failed."""
 
 
 class LogDirMoves:
@@ -127,6 +129,8 @@ class LogDirMoves:
                     break  # cancelled, or the replica was deleted
         except (BarnabasError, OSError) as error:
             self._report(move, future, str(error))
+            if move.is_in_place:
+                self._loop.call_later(CLEAN_UP_AGAIN_S, self._clean_up_again, move)
         except Exception as error:  # a bug must not end the other moves
             self._log.exception("moving %s failed", topic_partition)
             self._report(move, future, repr(error))
@@ -134,6 +138,19 @@ class LogDirMoves:
             futures.drop(future)
         else:
             self._log.info("%s is in %s now", topic_partition, future.home.path)
+
+    def _clean_up_again(self, move: LogDirMove) -> None:
+        if not self._stopped:
+            self._start(self._clean_up(move))
+
+    async def _clean_up(self, move: LogDirMove) -> None:
+        try:
+            for work in move.clean_up():
+                await self._loop.run_in_executor(self._thread, work)
+                if self._stopped:
+                    return
+        except (BarnabasError, OSError):  # told before
+            self._loop.call_later(CLEAN_UP_AGAIN_S, self._clean_up_again, move)
 
     async def _slow_down(self, copied: int) -> None:
         """Waits until more may be copied."""
@@ -148,7 +165,7 @@ class LogDirMoves:
 
     def _report(self, move: LogDirMove, future: FutureLog, reason: str) -> None:
         if move.is_in_place:
-            outcome = "its directory of before is removed at the next start"
+            outcome = f"its log of before is not removed yet, tried again every {CLEAN_UP_AGAIN_S:.0f} s"
         else:
             outcome = f"it stays where it is and does not move to {future.home.path}"
         self._log.error("%s: %s: %s", future.topic_partition, outcome, reason)

@@ -13,7 +13,8 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from barnabas.clock import Clock
 from barnabas.config.log_config import LONG_MAX, LogConfig
@@ -38,7 +39,13 @@ from barnabas.log.directories.placement import DirectoryUse, choose_directory
 from barnabas.log.flush import FlushTask
 from barnabas.log.future_logs import FutureLog, FutureLogs
 from barnabas.log.log_loader import LogEnvironment, ProgressCallback, Verification, create_log, load_log
-from barnabas.log.moved_logs import LogInDirectory, choose_log, set_aside_for_deletion
+from barnabas.log.moved_logs import (
+    LogInDirectory,
+    choose_log,
+    mark_replaced,
+    replaced_logs,
+    set_aside_for_deletion,
+)
 from barnabas.log.producers.producer_state_manager import ALL_PRODUCERS_MAX, DEFAULT_PRODUCER_EXPIRATION_MS, fair_share
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.types import FIRST_OFFSET, BrokerId, Offset, TopicPartition
@@ -169,9 +176,10 @@ class LogManager:
                 directory.open(cluster_id=cluster_id, node_id=node_id)
                 cluster_id = directory.cluster_id
             self._load_all(config_for, belongs, progress)
-            if any(directory.has_checkpoints for directory in self.directories):
-                # Entries of logs that were deleted or truncated would be taken for those of later records there.
-                self._write_checkpoints()
+            for directory in self.directories:
+                if directory.has_checkpoints:
+                    # Entries of logs that were deleted or truncated would be taken for those of later records there.
+                    self._write_all_checkpoints(directory)
             for directory in self.directories:
                 if not (tells_losses and directory.may_have_lost_records):
                     self._mark_running(directory)
@@ -223,6 +231,9 @@ class LogManager:
         states = {directory: directory.states(self._boot_id) for directory in self.directories}
         for directory in self.directories:
             jobs += [(tp, path, directory) for tp, path in directory.log_directories(belongs)]
+        current = [(tp, directory) for tp, _, directory in jobs]
+        for directory in self.directories:
+            jobs += [(tp, path, directory) for tp, path in replaced_logs(directory, current)]
 
         def load(job: tuple[TopicPartition, str, DataDirectory]) -> UnifiedLog:
             tp, path, directory = job
@@ -260,31 +271,33 @@ class LogManager:
         afterwards.
 
         Without it (tests) the logs stay trusted until the machine goes down. Raises KafkaStorageError after all that
-        could be closed is closed; the directory is then not marked as clean.
+        could be closed is closed; a directory where that failed is not marked as clean.
         """
-        failure: KafkaStorageError | None = None
+        failures: dict[DataDirectory, KafkaStorageError] = {}
         self.futures.close(completely=True)
-        for log in self._logs.values():
+        for topic_partition, log in self._logs.items():
+            home = self._home[topic_partition]
             try:
                 log.close(flush=flush)
             except KafkaStorageError as error:
-                failure = error
+                failures[home] = error
             except Exception as error:  # a bug in one log must not leave the others open
                 _log.exception("closing %s failed", log.topic_partition)
-                failure = KafkaStorageError(f"{log.topic_partition}: {error!r}")
+                failures[home] = KafkaStorageError(f"{log.topic_partition}: {error!r}")
         try:
-            if failure is None:
-                if flush:
-                    for directory in self.directories:
+            for directory in self.directories:
+                if directory in failures:
+                    continue  # the others are clean
+                try:
+                    if flush:
                         fsync_directory(directory.path)  # the names of the logs
-                self._write_checkpoints()
-                for directory in self.directories:
+                    self._write_all_checkpoints(directory)
                     directory.mark_clean(broker_epoch)
-        except OSError as error:
-            failure = KafkaStorageError(f"{error.filename}: {error.strerror}")
+                except OSError as error:
+                    failures[directory] = KafkaStorageError(f"{error.filename}: {error.strerror}")
         finally:
             self.release_directories()
-        if failure is not None:
+        for failure in failures.values():
             raise failure
 
     # -- logs ----------------------------------------------------------------------------------------------------------
@@ -389,7 +402,8 @@ class LogManager:
         """Makes a future log with all records the current one, by one rename. Raises KafkaStorageError, and has then
         changed nothing.
 
-        The log of before stays in its directory until `drop_replaced`: it has records that are not on the disk here.
+        The log of before stays, marked as replaced, until `drop_replaced`: it has records that are not on the disk
+        here.
         """
         topic_partition, log = future.topic_partition, future.log
         assert log is not None, future.directory
@@ -401,8 +415,15 @@ class LogManager:
         self.futures.remove(future)
         self._deletions.rename_below(future.directory, path)
         log.rename_directory(path)
-        self._replaced[topic_partition] = LogInDirectory(self._logs[topic_partition], self._home[topic_partition])
+        replaced = LogInDirectory(self._logs[topic_partition], self._home[topic_partition])
+        self._replaced[topic_partition] = replaced
         self._place(log, future.home)
+        before = replaced.log.directory
+        try:
+            mark_replaced(replaced, future.home)
+        except OSError as error:
+            _log.warning("%s keeps its name until it is removed: %s", before, error.strerror)
+        self._deletions.rename_below(before, replaced.log.directory)
 
     def drop_replaced(self, topic_partition: TopicPartition) -> None:
         """Deletes the log of before a move, if there is one. May block; safe in any thread. Raises
@@ -502,58 +523,76 @@ class LogManager:
             task.complete()
         return len(tasks)
 
-    def _write_checkpoints(self) -> None:
-        self.checkpoint_recovery_points()
-        self.checkpoint_log_start_offsets()
-        self.checkpoint_high_watermarks()
-        self.checkpoint_cleaned_offsets()
+    def write_checkpoints(self, directory: DataDirectory) -> None:
+        """Writes the checkpoints of a directory that have changed, but for the cleaned offsets. Blocks for syncs; safe
+        in any thread. Raises OSError."""
+        for checkpoint in (_LOG_START_OFFSETS, _HIGH_WATERMARKS, _RECOVERY_POINTS):
+            self._write_checkpoint(checkpoint, directory)
+
+    def _write_all_checkpoints(self, directory: DataDirectory) -> None:
+        self.write_checkpoints(directory)
+        self._write_checkpoint(_CLEANED_OFFSETS, directory)
 
     def checkpoint_recovery_points(self) -> None:
         """Writes the recovery points if they have changed. Blocks for a sync. Raises OSError."""
-        self._checkpoint(RECOVERY_CHECKPOINT, lambda log: log.recovery_point, sync=True)
+        self._checkpoint(_RECOVERY_POINTS)
 
     def checkpoint_log_start_offsets(self) -> None:
         """Writes the log start offsets that are within a segment. Blocks for a sync. Raises OSError."""
-        self._checkpoint(
-            LOG_START_CHECKPOINT,
-            lambda log: log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None,
-            sync=True,
-        )
+        self._checkpoint(_LOG_START_OFFSETS)
 
     def checkpoint_high_watermarks(self) -> None:
         """Writes the high watermarks. Raises OSError."""
-        self._checkpoint(HIGH_WATERMARK_CHECKPOINT, lambda log: log.high_watermark, sync=False)
+        self._checkpoint(_HIGH_WATERMARKS)
 
-    def checkpoint_cleaned_offsets(self, *, before: Callable[[], None] = lambda: None) -> None:
+    def checkpoint_cleaned_offsets(self, *, before: Callable[[str], None] = lambda _: None) -> None:
         """Writes the cleaned offsets if they have changed. Blocks for a sync. Raises OSError.
 
-        `before` is called before each write, when its offsets are known.
+        `before` is called before each write, when its offsets are known, with the path of the data directory.
         """
-        self._checkpoint(CLEANER_CHECKPOINT, lambda log: log.cleaned_offset, sync=True, before=before)
+        self._checkpoint(_CLEANED_OFFSETS, before)
 
-    def _checkpoint(
-        self,
-        name: str,
-        value: Callable[[UnifiedLog], Offset | None],
-        *,
-        sync: bool,
-        before: Callable[[], None] = lambda: None,
-    ) -> None:
-        def offsets(directory: DataDirectory) -> dict[TopicPartition, Offset]:
-            # Copies: this may run beside the thread that creates, moves and deletes logs.
-            replaced = list(self._replaced.values())
-            logs = [LogInDirectory(log, home) for tp, log in list(self._logs.items()) if (home := self._home.get(tp))]
-            found = ((log.topic_partition, value(log)) for log, home in (*replaced, *logs) if home is directory)
-            return {tp: offset for tp, offset in found if offset is not None}
-
+    def _checkpoint(self, checkpoint: "_Checkpoint", before: Callable[[str], None] = lambda _: None) -> None:
         failure: OSError | None = None
         for directory in self.directories:
             try:
-                directory.write_checkpoint(name, partial(offsets, directory), sync=sync, before=before)
+                self._write_checkpoint(checkpoint, directory, before)
             except OSError as error:  # the other directories are on other disks
                 failure = error
         if failure is not None:
             raise failure
+
+    def _write_checkpoint(
+        self, checkpoint: "_Checkpoint", directory: DataDirectory, before: Callable[[str], None] = lambda _: None
+    ) -> None:
+        def offsets() -> dict[TopicPartition, Offset]:
+            # Copies: this may run beside the thread that creates, moves and deletes logs.
+            replaced = list(self._replaced.values())
+            logs = [LogInDirectory(log, home) for tp, log in list(self._logs.items()) if (home := self._home.get(tp))]
+            found = (
+                (log.topic_partition, checkpoint.value(log)) for log, home in (*replaced, *logs) if home is directory
+            )
+            return {tp: offset for tp, offset in found if offset is not None}
+
+        directory.write_checkpoint(
+            checkpoint.name, offsets, sync=checkpoint.sync, before=partial(before, directory.path)
+        )
+
+
+class _Checkpoint(NamedTuple):
+    name: str
+    value: Callable[[UnifiedLog], Offset | None]
+    sync: bool
+
+
+def _start_within_segment(log: UnifiedLog) -> Offset | None:
+    return log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
+
+
+_RECOVERY_POINTS: Final = _Checkpoint(RECOVERY_CHECKPOINT, attrgetter("recovery_point"), sync=True)
+_LOG_START_OFFSETS: Final = _Checkpoint(LOG_START_CHECKPOINT, _start_within_segment, sync=True)
+_HIGH_WATERMARKS: Final = _Checkpoint(HIGH_WATERMARK_CHECKPOINT, attrgetter("high_watermark"), sync=False)
+_CLEANED_OFFSETS: Final = _Checkpoint(CLEANER_CHECKPOINT, attrgetter("cleaned_offset"), sync=True)
 
 
 class _Inline:

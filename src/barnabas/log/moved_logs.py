@@ -1,25 +1,49 @@
 """Settles moves of logs between data directories that were interrupted when there were two directories of one log.
 
 A future log takes the place of the current one by a rename of its directory. The old directory stays until all records
-of the new one are on the disk. Meanwhile a file in the new directory, `barnabas-moved-from`, holds the id of the data
-directory that has the old one.
+of the new one are on the disk, under the name of a stray with the id of the data directory that has the new one:
+`flights-3.<32 hex digits>-stray`. It never counts as the log again, only beside the new one after a loss of power.
+Meanwhile a file in the new directory, `barnabas-moved-from`, holds the id of the data directory that has the old one.
 """
 
 import contextlib
 import logging
 import os
+import re
 import uuid
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from barnabas.errors import DirectoryUnusable
-from barnabas.log.directories.checkpoints import format_topic_id, parse_topic_id, replace_file
-from barnabas.log.directories.data_directory import DELETE_SUFFIX, DataDirectory, aside_directory_name
+from barnabas.log.directories.checkpoints import (
+    format_topic_id,
+    parse_topic_id,
+    read_partition_metadata,
+    replace_file,
+)
+from barnabas.log.directories.data_directory import (
+    DELETE_SUFFIX,
+    STRAY_SUFFIX,
+    DataDirectory,
+    aside_directory_name,
+    parse_directory_name,
+)
 from barnabas.log.directories.disk import fsync_directory
 from barnabas.log.unified_log import UnifiedLog
+from barnabas.types import TopicPartition
 
-__all__ = ["LogInDirectory", "choose_log", "forget_origin", "note_origin", "set_aside_for_deletion"]
+__all__ = [
+    "LogInDirectory",
+    "choose_log",
+    "forget_origin",
+    "mark_replaced",
+    "note_origin",
+    "replaced_logs",
+    "set_aside_for_deletion",
+]
 
 ORIGIN: Final = "barnabas-moved-from"
+_REPLACED: Final = re.compile(r"(.+-\d+)\.([0-9a-f]{32})" + STRAY_SUFFIX)
 
 _log = logging.getLogger(__name__)
 
@@ -51,6 +75,34 @@ def forget_origin(directory: str) -> None:
         os.unlink(f"{directory}/{ORIGIN}")
 
 
+def mark_replaced(old: LogInDirectory, new_home: DataDirectory) -> None:
+    """Renames the directory of a log whose place another one has taken: no start finds it under the log's name, also if
+    the new one is lost. Needs no space. Raises OSError."""
+    path = _replaced_path(old.log.topic_partition, old.home, new_home)
+    os.rename(old.log.directory, path)
+    old.log.rename_directory(path)
+
+
+def _replaced_path(topic_partition: TopicPartition, home: DataDirectory, new_home: DataDirectory) -> str:
+    return f"{home.path}/{aside_directory_name(topic_partition, STRAY_SUFFIX, new_home.directory_id)}"
+
+
+def replaced_logs(
+    directory: DataDirectory, logs: Iterable[tuple[TopicPartition, DataDirectory]]
+) -> Iterator[tuple[TopicPartition, str]]:
+    """Yields the logs in a data directory, with their paths, whose places one of `logs` has taken."""
+    new = {(topic_partition, home.directory_id): home for topic_partition, home in logs if home is not directory}
+    for name in sorted(os.listdir(directory.path)):
+        found = _REPLACED.fullmatch(name)
+        topic_partition = parse_directory_name(found[1]) if found else None
+        home = new.get((topic_partition, uuid.UUID(found[2]))) if found and topic_partition else None
+        if home is None or topic_partition is None:
+            continue
+        path = f"{directory.path}/{name}"
+        if read_partition_metadata(path) == read_partition_metadata(f"{home.path}/{topic_partition}"):
+            yield topic_partition, path
+
+
 def set_aside_for_deletion(log: UnifiedLog, home: DataDirectory) -> None:
     """Renames the directory of a log to Kafka's name for a deleted one. Raises OSError."""
     path = f"{home.path}/{aside_directory_name(log.topic_partition, DELETE_SUFFIX)}"
@@ -67,11 +119,9 @@ def choose_log(first: LogInDirectory, second: LogInDirectory, *, power_was_lost:
     missing. The old one has them if they were synced. So the log with the latest records is chosen then, as in an
     election.
     """
-    if _origin_of(second.log.directory) == first.home.directory_id:
-        old, new = first, second
-    elif _origin_of(first.log.directory) == second.home.directory_id:
-        old, new = second, first
-    else:
+    pairs = ((first, second), (second, first))
+    old, new = next((pair for pair in pairs if _was_moved(*pair)), (None, None))
+    if old is None or new is None:
         raise DirectoryUnusable(
             f"{second.log.directory} and {first.log.directory} hold the same partition; move one away"
         )
@@ -85,7 +135,18 @@ def choose_log(first: LogInDirectory, second: LogInDirectory, *, power_was_lost:
     set_aside_for_deletion(other.log, other.home)
     fsync_directory(other.home.path)
     forget_origin(log.directory)
+    path = f"{chosen.home.path}/{log.topic_partition}"
+    if log.directory != path:  # the old one, which was marked as replaced
+        os.rename(log.directory, path)
+        log.rename_directory(path)
     return chosen
+
+
+def _was_moved(old: LogInDirectory, new: LogInDirectory) -> bool:
+    if _origin_of(new.log.directory) != old.home.directory_id:
+        return False
+    replaced = _replaced_path(old.log.topic_partition, old.home, new.home)
+    return old.log.directory == replaced or not os.path.exists(replaced)  # else it was made since, and may have more
 
 
 def _latest(log: UnifiedLog) -> tuple[int, int]:

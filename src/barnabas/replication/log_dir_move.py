@@ -6,7 +6,6 @@ KIP-113). Leaders and followers are moved alike.
 """
 
 import dataclasses
-import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
@@ -66,9 +65,9 @@ class LogDirMove:
         assert log is not None, future.directory
         yield from self._agree(log)
         is_flushed = False
+        while True:
             if log.log_end_offset < source.log_start_offset:  # retention, or a client, has deleted what was to follow
                 yield from self._agree(log)
-        while True:
             truncations = source.truncations
             part, is_last = self._next_part(log)
             if part is not None and not is_last:
@@ -88,7 +87,7 @@ class LogDirMove:
                     self._copy(log, part)
                 break
         self._take_place(log)
-        yield from self._clean_up(log)
+        yield from self.clean_up()
 
     # --- copying ----------------------------------------------------------------------------------------------------
 
@@ -153,26 +152,28 @@ class LogDirMove:
         log.replace(source)
         self._partition.replace_log(log)
 
-    def _clean_up(self, log: UnifiedLog) -> Iterator[Work]:
+    def clean_up(self) -> Iterator[Work]:
         """Deletes the log in the directory of before when all of its records are on the disk here, with the values of
-        the checkpoints."""
-        logs, end = self._logs, log.log_end_offset
+        the checkpoints. Work as that of `steps`; may be tried again after a failure."""
+        logs, log = self._logs, self._future.log
+        if log is None or logs.get(log.topic_partition) is not log:
+            return  # it was moved again, or deleted
+        yield partial(fsync_directory, self._origin.path)  # the name that says that the log is replaced
+        end = log.log_end_offset
         while (task := log.prepare_flush(min(end, log.log_end_offset))) is not None:
             yield task.run
             task.complete()
-        yield partial(_complete, logs, log)
+        yield partial(_complete, logs, log, self._future.home)
         if not self._partition.is_retired:
             yield partial(_forget, logs, log, self._origin)
 
 
-def _complete(logs: LogManager, log: UnifiedLog) -> None:
+def _complete(logs: LogManager, log: UnifiedLog, home: DataDirectory) -> None:
     """Brings leader epochs, names and checkpoints to the disk."""
     fsync_file(log.leader_epochs.path)
     fsync_directory(log.directory)
-    fsync_directory(os.path.dirname(log.directory))
-    logs.checkpoint_log_start_offsets()
-    logs.checkpoint_high_watermarks()
-    logs.checkpoint_recovery_points()
+    fsync_directory(home.path)
+    logs.write_checkpoints(home)
 
 
 def _forget(logs: LogManager, log: UnifiedLog, origin: DataDirectory) -> None:

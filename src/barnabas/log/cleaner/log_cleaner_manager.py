@@ -5,6 +5,7 @@ put into the log here, one group after the other, and only if the log still has 
 """
 
 import logging
+import os
 import secrets
 import threading
 from collections.abc import Callable, Sequence
@@ -319,9 +320,9 @@ class LogCleanerManager:
         with self._lock:
             self._logs.checkpoint_cleaned_offsets(before=self._sync_names)
 
-    def _sync_names(self) -> None:
-        while self._renamed:
-            directory = self._renamed.pop()
+    def _sync_names(self, data_directory: str) -> None:
+        for directory in [path for path in list(self._renamed) if os.path.dirname(path) == data_directory]:
+            self._renamed.discard(directory)
             try:
                 fsync_directory(directory)
             except FileNotFoundError:

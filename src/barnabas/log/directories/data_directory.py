@@ -110,10 +110,10 @@ def parse_directory_name(name: str) -> TopicPartition | None:
     return TopicPartition(topic, int(partition))
 
 
-def aside_directory_name(topic_partition: TopicPartition, suffix: str) -> str:
+def aside_directory_name(topic_partition: TopicPartition, suffix: str, unique: uuid.UUID | None = None) -> str:
     """Returns Kafka's name for a log that is not the current one: `flights-3.<32 hex digits>-delete`, cut to the length
     of file names."""
-    ending = f"-{topic_partition.partition}.{uuid.uuid4().hex}{suffix}"
+    ending = f"-{topic_partition.partition}.{(unique or uuid.uuid4()).hex}{suffix}"
     return topic_partition.topic[: _NAME_MAX - len(ending)] + ending
 
 
