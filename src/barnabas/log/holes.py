@@ -6,7 +6,7 @@ end back, and a log that was copied from a compacted one has its gaps; what is m
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas.config.log_config import LONG_MAX
 from barnabas.log.indexes.sparse_index import CorruptIndex
@@ -14,6 +14,9 @@ from barnabas.log.log_segment import LogSegment
 from barnabas.types import NO_TIMESTAMP, Offset
 
 __all__ = ["Hole", "SegmentEnd", "check_end", "holes_between"]
+
+_UNINDEXED_MAX: Final = 1024 * 1024
+"""The bytes at a segment's start that may have no entry in the offset index: Kafka makes one for a whole append."""
 
 
 class Hole(NamedTuple):
@@ -46,6 +49,8 @@ def check_end(segment: LogSegment) -> SegmentEnd:
     for at, header in segment.headers(position):
         if at == position and len(index) and header.last_offset > indexed_offset:
             raise CorruptIndex(f"{index.path}: its last entry is of another batch")
+        if not len(index) and at > max(_UNINDEXED_MAX, 2 * segment.index_interval_bytes):
+            raise CorruptIndex(f"{index.path}: has no entry for {segment.size} bytes")
         if header.base_offset <= last_offset or header.last_offset_delta < 0:
             break
         if header.base_offset <= time_offset <= header.last_offset:
@@ -56,15 +61,9 @@ def check_end(segment: LogSegment) -> SegmentEnd:
         raise CorruptIndex(f"{index.path}: its last entry points to no batch")
     if newest > time:
         raise CorruptIndex(f"{times.path}: its last entry is {time}, a batch has {newest}")
-    if len(times) and named != time and _timestamp_at(segment, time_offset) != time:
+    if len(times) and named != time and segment.timestamp_at(time_offset) != time:
         raise CorruptIndex(f"{times.path}: its last entry {time} is not that of offset {time_offset}")
     return SegmentEnd(Offset(last_offset + 1), segment.size - position)
-
-
-def _timestamp_at(segment: LogSegment, offset: Offset) -> int:
-    found = segment.locate(offset)
-    header = next((header for _, header in segment.headers(found[0])), None) if found is not None else None
-    return header.max_timestamp if header is not None else NO_TIMESTAMP
 
 
 def holes_between(

@@ -301,7 +301,8 @@ class _Loader:
             return
         path = f"{self._directory}/{base_offset:020d}.txnindex"
         try:
-            TransactionIndex.load(path, self._environment.disk)
+            if not len(TransactionIndex.load(path, self._environment.disk)):
+                raise CorruptTransactionIndex(f"{path} is empty")  # maybe since a truncation, maybe by a damage
         except CorruptTransactionIndex as error:
             _log.warning("%s; rebuilding it", error)
             os.unlink(path)
@@ -460,13 +461,15 @@ class _Loader:
         segment.configure(self._config)
 
     def _reindex(self, segment: LogSegment) -> None:
-        """Rebuilds the indexes of a segment without verifying its batches."""
+        """Rebuilds the indexes of a segment without verifying its batches. The time index gets its last entry, as when
+        a segment is sealed: a start looks at it."""
         self._clear_indexes(segment)
         for position, header in segment.headers(0):
             if not segment.can_hold_offset(header.last_offset):
                 _log.warning("%s: impossible offset %d at byte %d", segment, header.last_offset, position)
                 break
             segment.note_batch(position, header)
+        segment.time_index.maybe_append(segment.max_timestamp, segment.max_timestamp_offset)
         with contextlib.suppress(OSError):
             segment.offset_index.write_tail()
             segment.time_index.write_tail()

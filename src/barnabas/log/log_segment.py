@@ -390,6 +390,12 @@ class LogSegment:
             at += batch_length + BATCH_LENGTH_OVERHEAD
         return None
 
+    def timestamp_at(self, offset: Offset) -> int:
+        """Returns the largest timestamp of the batch that contains `offset`; -1 if there is none."""
+        found = self.locate(offset)
+        header = next((header for _, header in self.headers(found[0])), None) if found is not None else None
+        return NO_TIMESTAMP if header is None else header.max_timestamp
+
     def whole_bytes(self, position: int, first_size: int, limit: int) -> int:
         """Returns the size of whole batches within `limit`, as far as the index knows, at least `first_size`. A batch
         that is cut off would be sent twice. Returns `limit` if the index knows no boundary."""

@@ -98,7 +98,7 @@ def test_what_cannot_be_planned_is_told(settings: dict[str, str], racks: list[st
 def use(directory: Path, node_id: str) -> None:
     """Leaves what a broker has left behind that used the directory."""
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "meta.properties").write_text(f"node.id={node_id}\n")
+    (directory / "meta.properties").write_text(f"version=1\nnode.id={node_id}\n")
 
 
 def test_a_broker_that_has_run_alone_goes_on_as_broker_1(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ sys.stdin.read()
 
 def directory(path: Path, node_id: int) -> Path:
     path.mkdir(parents=True)
-    (path / "meta.properties").write_text(f"node.id={node_id}\n")
+    (path / "meta.properties").write_text(f"version=1\nnode.id={node_id}\n")
     return path
 
 

@@ -50,7 +50,7 @@ def test_brokers_that_are_left_out_are_named(serve: Serve, tmp_path: Path) -> No
     left = tmp_path / "broker-2"
     left.mkdir()
     EmbeddedRegistry(tmp_path / "registry.db").close()
-    (left / "meta.properties").write_text("node.id=2\n")
+    (left / "meta.properties").write_text("version=1\nnode.id=2\n")
     process = serve("--brokers=1", "--data-dir", str(tmp_path))
     log_until(process, f"--brokers 1: no broker is started for {left}, ")
     assert process.stdout is not None
@@ -131,7 +131,7 @@ def test_a_ready_file_that_cannot_be_written_ends_all_with_one_line(tmp_path: Pa
 
 
 def test_what_cannot_be_the_directory_of_broker_1_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "meta.properties").write_text("node.id=5\n")
+    (tmp_path / "meta.properties").write_text("version=1\nnode.id=5\n")
     done = run_barnabas("serve", "--brokers=2", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0")
     assert (done.returncode, "belongs to broker 5" in done.stderr) == (2, True), done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["meta.properties"]

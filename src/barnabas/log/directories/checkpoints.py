@@ -104,11 +104,14 @@ def _write_lines(path: str, lines: Sequence[str], *, sync: bool) -> None:
 def _read_lines(path: str) -> list[list[str]]:
     try:
         with open(path, encoding="utf-8") as file:
-            lines = file.read().splitlines()
+            text = file.read()
     except FileNotFoundError:
         return []
     except UnicodeDecodeError as error:
         raise CorruptCheckpoint(f"{path}: {error}") from error
+    lines = text.splitlines()
+    if not text.endswith("\n"):
+        raise CorruptCheckpoint(f"{path}: its end is missing")
     if len(lines) < 2 or lines[0].strip() != str(_VERSION):
         raise CorruptCheckpoint(f"{path}: version {lines[0] if lines else 'missing'}, expected {_VERSION}")
     entries = [line.split() for line in lines[2:] if line.strip()]

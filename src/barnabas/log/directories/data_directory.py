@@ -67,6 +67,8 @@ FUTURE_SUFFIX: Final = "-future"
 STRAY_SUFFIX: Final = "-stray"
 _IDENTITY: Final = frozenset((_LOCK, META_PROPERTIES, f"{META_PROPERTIES}.tmp", "lost+found"))
 """The names that are in a directory before its logs are opened, and at the mount point of an empty disk."""
+_VERSIONS: Final = ("0", "1")
+"""Those of meta.properties."""
 _NAME_MAX: Final = 255
 _PROBE: Final = "barnabas-probe"
 _LOST: Final = (errno.EIO, errno.EROFS, errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ENOTDIR)
@@ -78,6 +80,13 @@ _LOCKED: set[str] = set()
 """The real paths of the directories that this process has locked."""
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 _CHECKPOINTS: Final = (RECOVERY_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, CLEANER_CHECKPOINT)
+_WITHOUT: Final = {
+    RECOVERY_CHECKPOINT: "it is made anew; after a crash of the machine all logs here are read to their ends",
+    LOG_START_CHECKPOINT: "it is made anew; what delete-records has removed may be there again: remove it once more",
+    HIGH_WATERMARK_CHECKPOINT: "it is made anew; consumers wait until the leaders know what their followers have",
+    CLEANER_CHECKPOINT: "it is made anew; compacted logs here are cleaned from their start",
+}
+"""What a start does without a checkpoint that is damaged."""
 
 
 def read_boot_id() -> str:
@@ -165,7 +174,18 @@ class DataDirectory:
             self.used = os.path.exists(f"{self.path}/{META_PROPERTIES}")
             if self.used:
                 self._lock()
-                self.directory_id = _directory_id(read_properties(f"{self.path}/{META_PROPERTIES}"))
+                found = read_properties(f"{self.path}/{META_PROPERTIES}")
+                self.directory_id = _directory_id(found)
+                self._check_whole(found)
+
+    def _check_whole(self, found: Mapping[str, str]) -> None:
+        """Raises UsageError for a meta.properties that is damaged: under another identity the records do not count."""
+        is_whole = bool(node_id_of(found)) and found.get("version") in _VERSIONS
+        if not is_whole or (self.directory_id is None and "directory.id" in found):
+            raise UsageError(
+                f"{self.path}/{META_PROPERTIES} is damaged: write it anew with the lines version=1, node.id=... and "
+                "cluster.id=... of this broker, and directory.id=... as it was; without that line a start names it"
+            )
 
     def open(self, *, cluster_id: str | None, node_id: BrokerId) -> None:
         """Locks the directory, makes it if necessary, and checks that it belongs to this broker. Raises UsageError."""
@@ -352,8 +372,9 @@ class DataDirectory:
         path = f"{self.path}/{name}"
         try:
             found = read_offset_checkpoint(path)
-        except CorruptCheckpoint:
-            found = {}  # without the checkpoint the start reads more of each log
+        except CorruptCheckpoint as error:
+            found = self._unsure[name] = {}  # it is written anew, whatever its content
+            _log.warning("%s; %s", error, _WITHOUT[name])
         if os.path.exists(path):
             self._written[name] = found
         return found

@@ -1,5 +1,6 @@
 """Searches for records by timestamp within batches."""
 
+import logging
 from collections.abc import Sequence
 
 from barnabas.log.log_offsets import TimestampOffset
@@ -8,6 +9,8 @@ from barnabas.records.reader import iter_records
 from barnabas.types import NO_TIMESTAMP, Offset
 
 __all__ = ["max_timestamp", "offset_for_timestamp"]
+
+_log = logging.getLogger(__name__)
 
 
 def offset_for_timestamp(
@@ -22,7 +25,10 @@ def offset_for_timestamp(
 
 def _find_in(segment: LogSegment, timestamp: int, start_offset: Offset) -> TimestampOffset | None:
     # up to and with the entry's offset all timestamps are at or before the entry's, which is before `timestamp`
-    _, offset = segment.time_index.lookup(timestamp - 1)
+    indexed, offset = segment.time_index.lookup(timestamp - 1)
+    if indexed != NO_TIMESTAMP and segment.timestamp_at(offset) != indexed:
+        _log.warning("%s is damaged, remove it: a start makes it anew", segment.time_index.path)
+        offset = segment.base_offset
     _, position = segment.offset_index.lookup(max(offset, start_offset))
     for at, header in segment.headers(position):
         if header.max_timestamp < timestamp or header.last_offset < start_offset:

@@ -45,7 +45,8 @@ def parse_entries(path: str, data: bytes, *, torn_end: bool = False) -> list[Abo
     entries: list[AbortedTransaction] = []
     for version, *fields in _ENTRY.iter_unpack(data[: len(data) - rest]):
         entry = AbortedTransaction(*fields)
-        if version != _VERSION or (entries and entries[-1].last_offset >= entry.last_offset):
+        is_after = not entries or entries[-1].last_offset < entry.last_offset
+        if version != _VERSION or not is_after or not 0 <= entry.first_offset < entry.last_offset:
             raise CorruptTransactionIndex(f"{path}: entry {entry} of version {version} is out of order")
         entries.append(entry)
     return entries
