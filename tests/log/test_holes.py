@@ -37,6 +37,15 @@ def test_a_whole_log_has_no_damage(rig, log, how: Verification) -> None:
 
 
 @pytest.mark.parametrize("how", list(Verification))
+def test_an_index_with_an_entry_now_and_then_is_whole(rig, how: Verification, caplog) -> None:
+    log = rig.log(index_interval_bytes=400, segment_bytes=3000)
+    for _ in range(100):
+        rig.append(log, timestamp=rig.clock.now_ms - log.log_end_offset)
+    assert rig.reopen(log, how).missing is None
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("how", list(Verification))
 @pytest.mark.parametrize("number", [1, 3, 4])
 def test_a_segment_that_was_removed_is_missed(rig, log, number: int, how: Verification, caplog) -> None:
     log.close()

@@ -43,11 +43,12 @@ def check_end(segment: LogSegment) -> SegmentEnd:
     """Reads the headers from the last index entry on. Raises OSError, CorruptIndex if the last entry of an index is not
     of the batch that it names, or lies before later timestamps."""
     index, times = segment.offset_index, segment.time_index
-    indexed_offset, position = index.lookup(Offset(LONG_MAX))
+    indexed_offset, indexed = index.lookup(Offset(LONG_MAX))
+    position = indexed
     last_offset, newest, named = Offset(segment.base_offset - 1), NO_TIMESTAMP, NO_TIMESTAMP
     time, time_offset = times.last_entry()
-    for at, header in segment.headers(position):
-        if at == position and len(index) and header.last_offset > indexed_offset:
+    for at, header in segment.headers(indexed):
+        if at == indexed and len(index) and header.last_offset > indexed_offset:
             raise CorruptIndex(f"{index.path}: its last entry is of another batch")
         if not len(index) and at > max(_UNINDEXED_MAX, 2 * segment.index_interval_bytes):
             raise CorruptIndex(f"{index.path}: has no entry for {segment.size} bytes")
