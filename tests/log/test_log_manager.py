@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+import threading
 import uuid
 from pathlib import Path
 
@@ -57,6 +58,32 @@ def test_the_files_of_a_data_directory_are_kafkas(rig) -> None:
         "leader-epoch-checkpoint",
         "partition.metadata",
     ]
+
+
+class _SlowDisk(Disk):
+    """Each of two logs waits for the other one to be read."""
+
+    def __init__(self) -> None:
+        self.both = threading.Barrier(2)
+        self.seen: set[int] = set()
+
+    def pread(self, fd: int, size: int, position: int) -> bytes:
+        inode = os.fstat(fd).st_ino
+        if inode not in self.seen:
+            self.seen.add(inode)
+            self.both.wait(20)
+        return super().pread(fd, size, position)
+
+
+@pytest.mark.parametrize(("directories", "threads"), [(1, 2), (2, 1)])
+def test_logs_are_read_at_the_same_time_after_the_machine_went_down(rig, directories: int, threads: int) -> None:
+    paths = [rig.root / str(number) for number in range(directories)]
+    manager = start(LogManager(paths, rig.clock, boot_id="boot-1"))
+    for tp in (A0, A1):
+        rig.append(manager.create(tp, None, CONFIG))
+    die(manager)
+    manager = start(LogManager(paths, rig.clock, boot_id="boot-2", disk=_SlowDisk(), recovery_threads=threads))
+    assert [log.log_end_offset for log in manager.logs.values()] == [1, 1]
 
 
 def test_progress_is_told(rig) -> None:

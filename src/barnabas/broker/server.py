@@ -341,6 +341,7 @@ class Broker:
             self.clock,
             disk=self._disk,
             boot_id=self._boot,
+            recovery_threads=self.config.num_recovery_threads_per_data_dir,
             durability=self.config.durability,
         )
         self.log_manager.claim_directories()

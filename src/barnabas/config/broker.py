@@ -120,6 +120,7 @@ class BrokerConfig:
     log_flush_scheduler_interval_ms: int
     log_flush_offset_checkpoint_interval_ms: int
     log_flush_start_offset_checkpoint_interval_ms: int
+    num_recovery_threads_per_data_dir: int
     log_cleaner_enable: bool
     log_cleaner_backoff_ms: int
     log_cleaner_dedupe_buffer_size: int

@@ -200,6 +200,8 @@ _LOG: Final[tuple[_Row, ...]] = (
      "How often the offsets up to which logs are flushed are written to disk."),
     ("log.flush.start.offset.checkpoint.interval.ms", _INT, 60_000, at_least(0), _HIGH, _FIXED,
      "How often the logs' start offsets are written to disk."),
+    ("num.recovery.threads.per.data.dir", _INT, 2, at_least(1), _HIGH, _FIXED,
+     "After the machine went down: how many logs of a data directory are read from its disk at a time."),
     ("log.cleaner.enable", _BOOLEAN, True, None, _MEDIUM, _FIXED,
      "Whether compacted topics, the broker's own among them, are compacted."),
     ("log.cleaner.backoff.ms", _LONG, 15_000, at_least(0), _MEDIUM, _CLUSTER,

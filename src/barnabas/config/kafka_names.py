@@ -27,7 +27,7 @@ _BY_SUBJECT: Final[dict[str, str]] = {
     "threads and purgatories: a broker is one process with one event loop": """
         background.threads delete.records.purgatory.purge.interval.requests fetch.purgatory.purge.interval.requests
         group.coordinator.background.threads group.coordinator.threads log.cleaner.threads num.io.threads
-        num.network.threads num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads
+        num.network.threads num.replica.alter.log.dirs.threads
         producer.purgatory.purge.interval.requests remote.log.reader.threads share.coordinator.threads
         share.fetch.purgatory.purge.interval.requests
     """,
@@ -155,7 +155,7 @@ _DYNAMIC_NAMES: Final = """
     group.consumer.assignment.interval.ms
     group.coordinator.cached.buffer.max.bytes group.share.assignment.interval.ms
     group.streams.assignment.interval.ms log.cleaner.threads metric.reporters
-    num.io.threads num.network.threads num.recovery.threads.per.data.dir num.replica.fetchers
+    num.io.threads num.network.threads num.replica.fetchers
     principal.builder.class remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
     remote.log.index.file.cache.total.size.bytes remote.log.manager.copier.thread.pool.size
     remote.log.manager.copy.max.bytes.per.second remote.log.manager.expiration.thread.pool.size

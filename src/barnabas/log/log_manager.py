@@ -4,12 +4,13 @@ The periodic functions are plain calls for a scheduler; those that may block on 
 that returns the blocking part.
 """
 
+import contextlib
 import errno
 import logging
 import os
 import uuid
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -81,7 +82,7 @@ class LogManager:
         boot_id: str | None = None,
         open_files_max: int | None = None,
         producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS,
-        recovery_threads: int = 1,
+        recovery_threads: int = 2,
         durability: str = "page-cache",
     ) -> None:
         assert data_dirs, "a broker needs a data directory"
@@ -239,8 +240,15 @@ class LogManager:
             tp, path, directory = job
             return load_log(path, tp, config_for(tp.topic), self._environment, states[directory](tp))
 
-        with ThreadPoolExecutor(self._recovery_threads) if self._recovery_threads > 1 else _Inline() as executor:
-            for (tp, _, directory), log in zip(jobs, executor.map(load, jobs), strict=True):
+        with contextlib.ExitStack() as pools:
+            loads: dict[DataDirectory, Iterator[UnifiedLog]] = {}
+            for directory in self.directories:
+                run: Callable[..., Iterator[UnifiedLog]] = map
+                if directory.is_cold:
+                    run = pools.enter_context(ThreadPoolExecutor(self._recovery_threads)).map
+                loads[directory] = run(load, [job for job in jobs if job[2] is directory])
+            for tp, _, directory in jobs:
+                log = next(loads[directory])
                 loaded = LogInDirectory(log, directory)
                 if tp in self._logs:
                     verifications = {states[each](tp).verification for each in (directory, self._home[tp])}
@@ -593,15 +601,3 @@ _RECOVERY_POINTS: Final = _Checkpoint(RECOVERY_CHECKPOINT, attrgetter("recovery_
 _LOG_START_OFFSETS: Final = _Checkpoint(LOG_START_CHECKPOINT, _start_within_segment, sync=True)
 _HIGH_WATERMARKS: Final = _Checkpoint(HIGH_WATERMARK_CHECKPOINT, attrgetter("high_watermark"), sync=False)
 _CLEANED_OFFSETS: Final = _Checkpoint(CLEANER_CHECKPOINT, attrgetter("cleaned_offset"), sync=True)
-
-
-class _Inline:
-    """An executor that runs in the calling thread."""
-
-    def __enter__(self) -> "_Inline":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    map = staticmethod(map)

@@ -153,6 +153,8 @@ class DataDirectory:
         self.may_have_lost_records = False
         """Whether records that were acknowledged may be missing, because the machine went down. Known after
         `states`."""
+        self.is_cold = False
+        """Whether the page cache has nothing of the logs: the machine went down since. Known after `states`."""
         self.may_have_unsynced_records = False
         """Whether records that were acknowledged may not be on the device. Known after `states`."""
         self.device = -1
@@ -288,6 +290,7 @@ class DataDirectory:
         running = read_running(self.path)
         was_synced = running.pop("durability", _PAGE_CACHE) == FSYNC
         trusted = bool(boot_id) and running == self._running(boot_id)
+        self.is_cold = self.used and not trusted
         verification = Verification.TAIL if trusted else Verification.FULL
         if read_clean_shutdown(self.path):
             verification = Verification.NONE
