@@ -204,7 +204,7 @@ class World:
             int(number),
             LeaderEpoch(int(options.get("leader-epoch", now.leader_epoch if now else 0))),
             int(options.get("partition-epoch", now.partition_epoch if now else 0)),
-            tuple(map(_member, words[1:])),
+            tuple(_member(self.image, word) for word in words[1:]),
         )
         try:
             broker_epoch = int(epoch or 1)
@@ -285,9 +285,12 @@ class World:
         ]
 
 
-def _member(word: str) -> BrokerState:
-    node_id, _, epoch = word.partition(":")
-    return BrokerState(BrokerId(int(node_id)), int(epoch or NO_BROKER_EPOCH))
+def _member(image: MetadataImage, word: str) -> BrokerState:
+    """Returns a member of an ISR, in the epoch that is named, or in which it is registered."""
+    number, _, epoch = word.partition(":")
+    node_id = BrokerId(int(number))
+    known = image.brokers[node_id].epoch if node_id in image.brokers else NO_BROKER_EPOCH
+    return BrokerState(node_id, int(epoch or known))
 
 
 def _answer(name: str, result: object, done: str) -> str:

@@ -354,7 +354,7 @@ def test_preferred_leaders_lead_again_a_thousand_at_a_time(cluster: Cluster) -> 
     one.balance_leaders()
     assert one.image is before, "the preferred leaders are not in sync"
     topic_id = one.image.topics["a"].topic_id
-    isr = (BrokerState(BrokerId(1), -1), BrokerState(BrokerId(2), -1))
+    isr = tuple(BrokerState(BrokerId(node_id), one.image.brokers[BrokerId(node_id)].epoch) for node_id in (1, 2))
     partitions = one.image.topics["a"].partitions
     requests = [
         IsrRequest(topic_id, number, partition.leader_epoch, partition.partition_epoch, isr)

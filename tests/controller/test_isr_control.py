@@ -72,6 +72,8 @@ STORIES = {
         $ brokers 1 2 3
         $ isr t-0 1 2:9 by=1
         t-0: INELIGIBLE_REPLICA broker 2 has registered again since: its epoch is 1
+        $ isr t-0 1 2:-1 by=1
+        t-0: INELIGIBLE_REPLICA broker 2 joins without the epoch in which it has fetched
         $ isr t-0 1 2 by=1
         t-0: isr 1,2
     """,

@@ -158,5 +158,7 @@ def _check(image: MetadataImage, broker_id: BrokerId, partition: PartitionImage,
         broker = image.brokers.get(node_id)
         if broker is None or broker.fenced:
             raise IneligibleReplica(f"broker {node_id} is not live: it is {'fenced' if broker else 'not registered'}")
+        if epoch == NO_BROKER_EPOCH and node_id not in partition.isr:
+            raise IneligibleReplica(f"broker {node_id} joins without the epoch in which it has fetched")
         if epoch not in (NO_BROKER_EPOCH, broker.epoch):
             raise IneligibleReplica(f"broker {node_id} has registered again since: its epoch is {broker.epoch}")

@@ -86,19 +86,21 @@ class LeaderState:
     # --- the ISR ----------------------------------------------------------------------------------------------------
 
     def check_broker_epoch(self, replica: Replica, broker_epoch: int) -> None:
-        """Raises NotLeaderOrFollower for a request that the broker sent before it registered again: its log may have
-        lost records since."""
+        """Raises NotLeaderOrFollower for a request of another registration than that of a live broker, as the leader
+        knows it. An earlier one was sent before the broker registered again: its log may have lost records since. A
+        later one will be known soon; or it is of another registry, and nobody is elected here by what is said there."""
         known = self._broker_epochs(replica.broker_id)
-        newest = replica.broker_epoch if known is None else max(known, replica.broker_epoch)
-        if NO_BROKER_EPOCH < broker_epoch < newest:
+        is_foreign = NO_BROKER_EPOCH < broker_epoch < replica.broker_epoch if known is None else broker_epoch != known
+        if is_foreign:
             raise NotLeaderOrFollower(
-                f"the fetch is of broker {replica.broker_id} in epoch {broker_epoch}, it is in epoch {newest} by now"
+                f"the fetch is of broker {replica.broker_id} in epoch {broker_epoch}, it is in epoch "
+                f"{replica.broker_epoch if known is None else known} here"
             )
 
     def _may_join(self, replica: Replica) -> bool:
         """Returns whether the broker is live, and its last fetch is of its present registration."""
         known = self._broker_epochs(replica.broker_id)
-        return known is not None and replica.has_fetched and replica.broker_epoch in (NO_BROKER_EPOCH, known)
+        return known is not None and replica.has_fetched and replica.broker_epoch == known
 
     def next_isr(self, join_offset: Offset, log_end_offset: Offset, now: float) -> tuple[BrokerState, ...] | None:
         """Returns the ISR that the leader should propose; None if it should stay or a change is pending.
