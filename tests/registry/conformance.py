@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import Final, Protocol
 from uuid import UUID
 
+import pytest
+
 from barnabas.config.endpoints import Endpoint
 from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage
 from barnabas.registry.registry import (
@@ -20,6 +22,7 @@ from barnabas.registry.registry import (
     Change,
     CreateTopic,
     DeleteTopic,
+    LastRegistration,
     LeaderChange,
     Registry,
     RemoveBroker,
@@ -27,6 +30,7 @@ from barnabas.registry.registry import (
     SetFenced,
     SetPartition,
     SetTopicConfig,
+    Superseded,
 )
 from barnabas.types import BrokerId, LeaderEpoch
 
@@ -196,6 +200,38 @@ def directories_are_remembered_after_the_session(harness: Harness) -> None:
     assert two.directories(2) == {}
     assert two.register_broker(_registration(1, _OTHER_ID)) is not None
     assert one.directories(1) == {_OTHER_ID: f"/data/{_OTHER_ID}"}, "those of the last registration"
+
+
+def the_last_registration_is_remembered_after_the_session(harness: Harness) -> None:
+    one, two = harness.open(), harness.open()
+    assert one.last_registration(1) == LastRegistration()
+    epoch = one.register_broker(_registration(1)._replace(registration_id="first"))
+    assert epoch is not None
+    one.end_session()
+    assert two.last_registration(1) == LastRegistration("first", epoch)
+    assert two.last_registration(2) == LastRegistration()
+    following = two.register_broker(_registration(1)._replace(registration_id="second"))
+    assert following is not None
+    assert two.last_registration(1) == LastRegistration("second", following)
+
+
+def a_registration_may_be_bound_to_the_state_that_it_was_decided_upon(harness: Harness) -> None:
+    one, controller_epoch = _controller(harness)
+    two = harness.open()
+    seen = _image(two).version
+    assert one.write([SetBrokerConfig("", {"a": "1"})], controller_epoch=controller_epoch)
+    before = _image(one)
+    with pytest.raises(Superseded):
+        two.register_broker(_registration(2), upon=seen)
+    assert one.load(before).image is before, "nothing is written"
+    assert two.register_broker(_registration(2), upon=_image(two).version) is not None
+
+
+def a_broker_with_an_old_directory_names_its_replicas(harness: Harness) -> None:
+    one, _ = _controller(harness)
+    registration = _registration(2, _ID)._replace(lost_replicas=("t-1",), has_old_directories=True)
+    _registered(harness, registration)
+    assert _broker(one, _TWO).returned == "lost:t-1", "although no directory is missing"
 
 
 def a_removed_broker_is_gone_until_it_registers_again(harness: Harness) -> None:
@@ -631,6 +667,9 @@ CHECKS: Final[tuple[Callable[[Harness], None], ...]] = (
     a_node_id_is_free_after_its_session,
     a_broker_is_known_by_any_of_its_directories,
     directories_are_remembered_after_the_session,
+    the_last_registration_is_remembered_after_the_session,
+    a_registration_may_be_bound_to_the_state_that_it_was_decided_upon,
+    a_broker_with_an_old_directory_names_its_replicas,
     a_broker_that_may_have_lost_records_says_so_until_it_is_taken_in,
     a_broker_that_has_lost_a_directory_names_the_replicas_until_it_is_taken_in,
     a_restarted_broker_takes_over_its_registration,

@@ -21,6 +21,7 @@ from barnabas.registry.migration import StoredRegistry, differences, move_regist
 from barnabas.registry.registry import (
     BrokerRegistration,
     CreateTopic,
+    LastRegistration,
     LeaderChange,
     Registry,
     RegistryUnavailable,
@@ -62,6 +63,7 @@ CONTENT = RegistryContent(
     {ONE: {UUID(int=1): "/data/one", UUID(int=2): "/data/two"}, THREE: {UUID(int=3): "/gone"}},
     4,
     (ROW, ROW._replace(leader_epoch=4)),
+    {ONE: LastRegistration("of one", 38), THREE: LastRegistration("of three", 12)},
 )
 
 Places = tuple[Place, Place]

@@ -18,7 +18,7 @@ from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from barnabas.broker.cleaner.log_cleaner import LogCleaner
 from barnabas.broker.connections.advertised_addresses import (
@@ -47,12 +47,8 @@ from barnabas.broker.requests.late_responses import run_handler
 from barnabas.broker.requests.sliced_responses import SlicedResponses
 from barnabas.broker.scheduler import Scheduler
 from barnabas.broker.startup.adoption import Adoption, some
-from barnabas.broker.startup.directory_check import (
-    REGISTRY_FILE,
-    copied_by_others,
-    registry_path,
-    require_directories,
-)
+from barnabas.broker.startup.directory_age import DirectoryDoubts
+from barnabas.broker.startup.directory_check import REGISTRY_FILE, registry_path
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.endpoints import Endpoint
@@ -133,14 +129,18 @@ class Broker:
         clock: Clock = SYSTEM_CLOCK,
         disk: Disk | None = None,
         lost_directories: Collection[UUID] = (),
+        accepted_directories: Collection[UUID] = (),
         inline: bool = False,
         boot: str | None = None,
     ) -> None:
         """`lost_directories` are the ids of registered data directories that are lost: the broker starts without
-        them. With `inline` the controller runs in the caller's thread, for tests that call handlers without a loop.
+        them. `accepted_directories` are those of old copies that are to be served. With `inline` the controller runs in
+        the caller's thread, for tests that call handlers without a loop.
         `boot` is the id of the machine's boot, for tests in which brokers are to be on several machines."""
         self.config = config
         self._lost_directories = lost_directories
+        self._accepted_directories = accepted_directories
+        self._doubts: DirectoryDoubts | None = None
         self._inline = inline
         self._boot = boot
         self.loop = loop
@@ -281,7 +281,7 @@ class Broker:
             steps.callback(end_process, self._process)
             steps.callback(self.registry.close)
             steps.callback(self._controller.stop)
-            steps.callback(self.log_manager.shutdown)
+            steps.callback(self._close_logs)
             steps.callback(self._make_room, _STOP_BYTES)
             for executor in (self._executor, self._committer, self._readers):
                 if executor is not None:
@@ -296,6 +296,9 @@ class Broker:
                 steps.callback(self._cluster.close)
             steps.callback(self._close_listeners)
             steps.callback(self._scheduler.stop)
+
+    def _close_logs(self) -> None:
+        self.log_manager.shutdown(broker_epoch=self._controller.broker_epoch)
 
     def abandon(self) -> None:
         """Closes sockets, files and locks without writing anything, as the end of the process would. For tests: the
@@ -357,8 +360,19 @@ class Broker:
                 directory.check_identity(image.cluster_id, self.node_id)
             recorded = self.registry.directories(self.node_id)
             self._require_free_node_id(image, recorded)
-            if not copied_by_others(image, self.node_id, recorded, directories):
-                require_directories(recorded, directories, self._lost_directories)
+            doubts = DirectoryDoubts(
+                image,
+                self.node_id,
+                recorded,
+                self.registry.last_registration(self.node_id),
+                directories,
+                lost=self._lost_directories,
+                accepted=self._accepted_directories,
+            )
+            if doubts.exist:
+                self._doubts = doubts
+                doubts.lost_replicas(image, self.registry.dead_brokers())
+                doubts.tell()
             self._make_data_directories()
             self._open_logs(
                 image,
@@ -433,27 +447,32 @@ class Broker:
             member = self._join_cluster()
             undo.callback(member.close)
             peer_endpoint = member.endpoint
-        controller.start(
-            BrokerRegistration(
-                self.node_id,
-                self.log_manager.directory_paths(),
-                self._advertised_endpoints(),
-                self.config.broker_rack,
-                peer_endpoint,
-                self._process,
-                self.log_manager.may_have_lost_records,
-                tuple(str(topic_partition) for topic_partition, _ in self._without_logs()),
-            )
+        registration = BrokerRegistration(
+            self.node_id,
+            self.log_manager.directory_paths(),
+            self._advertised_endpoints(),
+            self.config.broker_rack,
+            peer_endpoint,
+            self._process,
+            self.log_manager.may_have_lost_records,
+            tuple(str(topic_partition) for topic_partition, _ in self._without_logs()),
+            registration_id=uuid4().hex,
+        )
+        self.log_manager.note_next_registration(
+            registration.registration_id, self.registry.last_registration(self.node_id).registration_id
         )
         undo.callback(controller.stop)
-        self.log_manager.losses_are_known()
+        complete = self._with_lost_replicas if self._doubts is not None else None
+        controller.start(registration, complete, self.log_manager.note_registration)
         self._image = controller.image
         empty = [tp for tp, partition in self._without_logs() if partition.leader == self.node_id]
         if empty:
             self.log.warning(
                 "%d partitions have no log here and begin anew, empty: %s", len(empty), some(list(map(str, empty)))
             )
-            controller.renew_leadership(empty)
+        renewed = [*empty, *(self._doubts.kept if self._doubts is not None else ())]
+        if renewed:
+            controller.renew_leadership(renewed)
             self._image = controller.image
         self.controller = ControllerThread(controller, self.loop, runs_inline=self._controller_runs_inline)
         if is_remote:
@@ -461,6 +480,12 @@ class Broker:
         self.producer_ids = ProducerIdManager(
             self.loop, lambda: self.controller.call(Controller.allocate_producer_ids), partial(run_handler, self.loop)
         )
+
+    def _with_lost_replicas(self, registration: BrokerRegistration, image: MetadataImage) -> BrokerRegistration:
+        """Completes the registration where data directories are missing or old. Raises what `DirectoryDoubts` does."""
+        assert self._doubts is not None
+        lost = self._doubts.lost_replicas(image, self.registry.dead_brokers())
+        return registration._replace(lost_replicas=lost, has_old_directories=bool(self._doubts.old))
 
     def _without_logs(self) -> Iterator[tuple[TopicPartition, PartitionImage]]:
         """Yields the partitions with a replica on this broker that has no log."""

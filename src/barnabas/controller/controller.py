@@ -11,6 +11,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from barnabas.config.broker import BrokerConfig
@@ -58,10 +59,12 @@ from barnabas.registry.registry import (
     LeaderChange,
     Registry,
     RegistryUnavailable,
+    RegistryUnreachable,
     RemoveBroker,
     SetBrokerConfig,
     SetFenced,
     SetTopicConfig,
+    Superseded,
     node_id_in_use,
     start_with_registry,
 )
@@ -86,6 +89,8 @@ ADMINISTRATOR: Final = "elected by an administrator"
 
 _ATTEMPTS: Final = 3
 """The number of attempts of a decision when another broker's write comes between the image and its own write."""
+_REGISTRATIONS: Final = 30
+"""The number of attempts of a registration that depends on the state."""
 
 
 class Controller:
@@ -136,21 +141,43 @@ class Controller:
     def is_active(self) -> bool:
         return self._controller_epoch is not None
 
-    def start(self, registration: BrokerRegistration) -> None:
-        """Registers this broker, becomes the controller if there is none, and loads the image.
+    def start(
+        self,
+        registration: BrokerRegistration,
+        complete: Callable[[BrokerRegistration, MetadataImage], BrokerRegistration] | None = None,
+        registered: Callable[[int], None] = lambda epoch: None,
+    ) -> None:
+        """Registers this broker, becomes the controller if there is none, and loads the image. `complete` completes the
+        registration by the very state upon which it is made, or raises an error because of which it is not made.
+        `registered` is called with the broker epoch before anything else happens.
 
         Raises UsageError where the node id belongs to another running broker or the registry cannot be used,
         RegistryUnreachable if another start may succeed.
         """
         self._registry.watch(self._on_hint)
         with start_with_registry():
-            broker_epoch = self._registry.register_broker(registration)
+            broker_epoch = self._register(registration, complete)
             if broker_epoch is None:
                 raise node_id_in_use(registration.node_id)
             self.broker_epoch = broker_epoch
+            registered(broker_epoch)
             self._controller_epoch = self._registry.elect_controller()
             self._load()
             self._mend()
+
+    def _register(
+        self,
+        registration: BrokerRegistration,
+        complete: Callable[[BrokerRegistration, MetadataImage], BrokerRegistration] | None,
+    ) -> int | None:
+        if complete is None:
+            return self._registry.register_broker(registration)
+        image = None
+        for _ in range(_REGISTRATIONS):
+            image = self._registry.load(image).image
+            with suppress(Superseded):
+                return self._registry.register_broker(complete(registration, image), upon=image.version)
+        raise RegistryUnreachable("the registry changed all the time while this broker registered")
 
     def stop(self) -> None:
         """Ends this broker's session. Subscribers are not called."""

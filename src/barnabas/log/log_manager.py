@@ -169,7 +169,7 @@ class LogManager:
 
         `config_for` gives a topic's settings by its name. Logs that `belongs` says no to are put aside, not opened.
         Without a `cluster_id` the one of an existing directory holds, or a new one is made. With `tells_losses`,
-        `losses_are_known` is called before the first record is written.
+        `note_registration` is called before the first record is written.
         """
         self.claim_directories()
         try:
@@ -186,20 +186,29 @@ class LogManager:
                     self._mark_running(directory)
         except OSError as error:
             self.abandon()
-            raise self._unusable(error) from error
+            raise self.unusable(error) from error
         except BaseException:
             self.abandon()
             raise
 
-    def losses_are_known(self) -> None:
-        """Records that others know which records may have been lost: until then the next start says so again. Raises
-        UsageError."""
+    def note_next_registration(self, next_id: str, recorded: str) -> None:
+        """Notes in each directory which registration is about to be made. Raises UsageError."""
+        try:
+            for directory in self.directories:
+                directory.note_next_registration(next_id, recorded)
+        except OSError as error:
+            raise self.unusable(error) from error
+
+    def note_registration(self, broker_epoch: int) -> None:
+        """Notes in each directory that this registration was made, and that others know which records may have been
+        lost: until then the next start says so again. Raises UsageError."""
         try:
             for directory in self.directories:
                 if directory.may_have_lost_records:
                     self._mark_running(directory)
+                directory.note_registration(broker_epoch)
         except OSError as error:
-            raise self._unusable(error) from error
+            raise self.unusable(error) from error
         except KafkaStorageError as error:
             raise DirectoryUnusable(f"{error.message}; make room or mend the disk, then start again") from error
 
@@ -211,7 +220,7 @@ class LogManager:
                     log.flush()
         directory.mark_running(self._boot_id, self._durability)
 
-    def _unusable(self, error: OSError) -> DirectoryUnusable:
+    def unusable(self, error: OSError) -> DirectoryUnusable:
         way_out = WAYS_OUT.get(error.errno or 0, "mend it, or choose another with --data-dir")
         return DirectoryUnusable(
             f"{error.filename or self.directories[0].path} cannot be used: {error.strerror}; {way_out}"
@@ -230,8 +239,15 @@ class LogManager:
     ) -> None:
         jobs: list[tuple[TopicPartition, str, DataDirectory]] = []
         states = {directory: directory.states(self._boot_id) for directory in self.directories}
-        for directory in self.directories:
-            jobs += [(tp, path, directory) for tp, path in directory.log_directories(belongs)]
+        newer: set[TopicPartition] = set()
+        for directory in sorted(self.directories, key=lambda directory: directory.is_old):
+            found = directory.log_directories(belongs)
+            if directory.is_old:
+                for old in [old for old in found if old.topic_partition in newer]:
+                    directory.put_aside(old, "is older than the log of this partition in another directory")
+                    found.remove(old)
+            newer.update(log.topic_partition for log in found)
+            jobs += [(tp, path, directory) for tp, path in found]
         current = [(tp, directory) for tp, _, directory in jobs]
         for directory in self.directories:
             jobs += [(tp, path, directory) for tp, path in replaced_logs(directory, current)]

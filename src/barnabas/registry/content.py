@@ -7,7 +7,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from barnabas.metadata.image import NO_CONTROLLER, MetadataImage
-from barnabas.registry.registry import LeaderChange
+from barnabas.registry.registry import LastRegistration, LeaderChange
 from barnabas.types import BrokerId
 
 __all__ = ["Move", "RegistryContent"]
@@ -28,6 +28,8 @@ class RegistryContent(NamedTuple):
     """The number of node ids that were generated."""
     leader_changes: tuple[LeaderChange, ...] = ()
     """The history of leaders, oldest first."""
+    registrations: Mapping[BrokerId, LastRegistration] = MappingProxyType({})
+    """The last registration of each broker for which it is known."""
 
     def at_rest(self, max_leader_changes: int) -> "RegistryContent":
         """Returns the content after the end of all sessions, with so many rows of the history of leaders."""

@@ -30,6 +30,7 @@ from barnabas.registry.registry import (
     Change,
     CreateTopic,
     DeleteTopic,
+    LastRegistration,
     LeaderChange,
     ProducerIdBlock,
     Registry,
@@ -39,6 +40,7 @@ from barnabas.registry.registry import (
     SetFenced,
     SetPartition,
     SetTopicConfig,
+    Superseded,
 )
 from barnabas.types import BrokerId
 
@@ -204,9 +206,15 @@ class EmbeddedRegistry(Registry):
         rows = self._db.execute("SELECT directory_id, path FROM directories WHERE node_id = ?", (node_id,))
         return {uuid.UUID(bytes=directory_id): path for directory_id, path in rows}
 
-    def register_broker(self, registration: BrokerRegistration) -> int | None:
+    def last_registration(self, node_id: int) -> LastRegistration:
+        with self._db.reading():
+            return tables.read_registrations(self._db).get(BrokerId(node_id), LastRegistration())
+
+    def register_broker(self, registration: BrokerRegistration, *, upon: int | None = None) -> int | None:
         node_id = registration.node_id
         with self._writing():
+            if upon is not None and self._db.row("SELECT version FROM state")[0] != upon:
+                raise Superseded
             recorded = self._directories(node_id)
             query = "SELECT process, CASE WHEN fenced THEN returned ELSE '' END FROM brokers WHERE node_id = ?"
             held = self._db.execute(query, (node_id,)).fetchone()
@@ -229,6 +237,7 @@ class EmbeddedRegistry(Registry):
                 returned,
             )
             tables.put_brokers(self._db, [broker])
+            tables.put_registration(self._db, broker.node_id, LastRegistration(registration.registration_id, epoch))
             self._record([("broker", str(node_id))])
         self._node_id, self._epoch = node_id, epoch
         self._hint()

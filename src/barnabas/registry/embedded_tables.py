@@ -15,7 +15,7 @@ from barnabas.errors import UsageError
 from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from barnabas.registry.content import Move, RegistryContent
-from barnabas.registry.registry import LeaderChange
+from barnabas.registry.registry import LastRegistration, LeaderChange
 from barnabas.registry.sqlite_file import SqliteFile
 from barnabas.types import BrokerId
 
@@ -37,11 +37,13 @@ __all__ = [
     "partition_row",
     "prepare",
     "put_brokers",
+    "put_registration",
     "read_brokers",
     "read_content",
     "read_everything",
     "read_leader_changes",
     "read_move",
+    "read_registrations",
     "read_secret",
     "read_state",
     "set_move",
@@ -99,6 +101,11 @@ CREATE TABLE IF NOT EXISTS directories (
 ) WITHOUT ROWID
 """
 """Also added to a file of format 1 that was made before directory ids were recorded."""
+
+_REGISTRATIONS: Final = """
+CREATE TABLE IF NOT EXISTS registrations (node_id INTEGER PRIMARY KEY, registration_id TEXT, epoch INTEGER)
+"""
+"""Each broker's last registration. Also added to a file of format 1 that was made before registrations had ids."""
 
 _UNSETTLED: Final = "ALTER TABLE partitions ADD COLUMN unsettled TEXT NOT NULL DEFAULT ''"
 """The lists of brokers that a partition has only during a reassignment or below min.insync.replicas, as `4,5/1//`; ''
@@ -195,6 +202,7 @@ def prepare(db: SqliteFile, path: Path) -> None:
             "use the version of barnabas that wrote it"
         )
     db.execute(_DIRECTORIES)
+    db.execute(_REGISTRATIONS)
     _prepare_secret(db)
     if not db.row(_HAS_PROCESSES)[0]:
         db.execute("DROP TABLE brokers")
@@ -213,7 +221,7 @@ def make_tables(db: SqliteFile, content: RegistryContent) -> None:
     tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     for (name,) in tables:
         db.execute(f"DROP TABLE {name}")
-    for statement in (_DIRECTORIES, _LEADER_CHANGES, _SECRETS, _BROKERS, *_SCHEMA.split(";")):
+    for statement in (_DIRECTORIES, _REGISTRATIONS, _LEADER_CHANGES, _SECRETS, _BROKERS, *_SCHEMA.split(";")):
         db.execute(statement)
     image = content.image
     db.execute(
@@ -233,6 +241,8 @@ def make_tables(db: SqliteFile, content: RegistryContent) -> None:
             for directory_id, path in directories.items()
         ),
     )
+    for node_id, registration in content.registrations.items():
+        put_registration(db, node_id, registration)
     for topic in image.topics.values():
         insert_topic(db, topic)
     for kind, configs in (("topic_config", image.topic_configs), ("broker_config", image.broker_configs)):
@@ -292,6 +302,7 @@ def read_content(db: SqliteFile) -> RegistryContent:
         directories,
         node_ids,
         tuple(read_leader_changes(db, MAX_LEADER_CHANGES)),
+        read_registrations(db),
     )
 
 
@@ -305,6 +316,16 @@ def read_leader_changes(db: SqliteFile, limit: int) -> list[LeaderChange]:
         f"SELECT {', '.join(LEADER_CHANGE_COLUMNS)} FROM leader_changes ORDER BY id DESC LIMIT ?", (max(limit, 0),)
     ).fetchall()
     return [LeaderChange(*row) for row in reversed(rows)]
+
+
+def read_registrations(db: SqliteFile) -> dict[BrokerId, LastRegistration]:
+    """Returns the last registration of each broker for which it is known: a release without ids may have registered the
+    broker again since."""
+    rows = db.execute(
+        "SELECT node_id, registration_id, r.epoch FROM registrations r LEFT JOIN brokers b USING (node_id) "
+        "WHERE b.epoch IS NULL OR b.epoch <= r.epoch"
+    )
+    return {BrokerId(node_id): LastRegistration(*found) for node_id, *found in rows}
 
 
 def read_everything(db: SqliteFile, delta: MetadataDelta) -> None:
@@ -398,6 +419,10 @@ def put_brokers(db: SqliteFile, brokers: Iterable[BrokerImage]) -> None:
             for broker in brokers
         ],
     )
+
+
+def put_registration(db: SqliteFile, node_id: BrokerId, registration: LastRegistration) -> None:
+    db.execute(insert("registrations", "node_id", "registration_id", "epoch", replaces=True), (node_id, *registration))
 
 
 def insert_topic(db: SqliteFile, topic: TopicImage) -> None:

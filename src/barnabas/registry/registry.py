@@ -29,6 +29,7 @@ __all__ = [
     "Change",
     "CreateTopic",
     "DeleteTopic",
+    "LastRegistration",
     "LeaderChange",
     "ProducerIdBlock",
     "Registry",
@@ -39,6 +40,7 @@ __all__ = [
     "SetFenced",
     "SetPartition",
     "SetTopicConfig",
+    "Superseded",
     "node_id_in_use",
     "start_with_registry",
 ]
@@ -57,6 +59,10 @@ class RegistryUnavailable(BarnabasError):
 
 class RegistryUnreachable(RegistryUnavailable):
     """The connection to the registry is lost, or an answer did not come: later it may be there again."""
+
+
+class Superseded(BarnabasError):
+    """The registry has changed since the version upon which a broker was to be registered."""
 
 
 @contextmanager
@@ -99,14 +105,27 @@ class BrokerRegistration(NamedTuple):
     unclean: bool = False
     """Whether the broker was not stopped in order before, and may have lost records that it had acknowledged."""
     lost_replicas: tuple[str, ...] | None = None
-    """The replicas that have no log, such as "orders-3"; None if that is not known. They are lost if data directories
-    of before are missing."""
+    """The replicas that have no log, such as "orders-3", or one that may lack records; None if that is not known. They
+    are lost if data directories of before are missing, or are old."""
+    has_old_directories: bool = False
+    """Whether data directories have missed a registration: they are old copies, or were not mounted."""
+    registration_id: str = ""
+    """Random text that tells this registration from every other one, also from those of the same epoch that a registry
+    gave before it was put back from a copy."""
 
     def returned(self, recorded: Collection[UUID], before: str) -> str:
         """Returns the text for `BrokerImage.returned`, by the data directories of the last registration, and by the
         text of a broker that was not taken in since."""
-        lost = self.lost_replicas if set(recorded) - self.directories.keys() else ()
+        is_lost = self.has_old_directories or set(recorded) - self.directories.keys()
+        lost = self.lost_replicas if is_lost else ()
         return Returned.of(unclean=self.unclean, lost=lost).worse(Returned.parse(before)).text
+
+
+class LastRegistration(NamedTuple):
+    """What is remembered of a broker's last registration; nothing of one that a release without ids has made."""
+
+    registration_id: str = ""
+    broker_epoch: int = -1
 
 
 class CreateTopic(NamedTuple):
@@ -240,9 +259,14 @@ class Registry(ABC):
         after the end of its session; none if it was never registered."""
 
     @abstractmethod
-    def register_broker(self, registration: BrokerRegistration) -> int | None:
+    def last_registration(self, node_id: int) -> LastRegistration:
+        """Returns the broker's last registration. It is remembered as long as its directories."""
+
+    @abstractmethod
+    def register_broker(self, registration: BrokerRegistration, *, upon: int | None = None) -> int | None:
         """Begins a session. Returns the broker's epoch, larger than that of every earlier registration; None if a
-        session has the same node id with other directories.
+        session has the same node id with other directories. Raises Superseded if the state has another version than
+        `upon`, if that is given.
 
         A broker that is not the only one in the registry is fenced until the controller ends that. So the controller
         sees each registration before the broker can lead, and elects leaders in a new leader epoch. `BrokerImage.

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from uuid import UUID
 
 from barnabas.broker import server
+from barnabas.broker.startup.directory_age import UnconfirmedReplicas
 from barnabas.broker.startup.directory_check import MissingDirectories
 from barnabas.broker.startup.start_attempts import StartAttempts
 from barnabas.client.admin.topics import NewTopic
@@ -169,6 +170,10 @@ class Broker:
                 self._broker = self._started(config, lost)
             except RegistryUnreachable as error:
                 attempts.pause(error, config.zookeeper_connection_max_s)
+            except UnconfirmedReplicas as error:
+                if lost or not error.missing or not lost_dirs:
+                    raise
+                lost = _lost(error.missing, lost_dirs)
             except MissingDirectories as error:
                 lost = _lost(error.paths, lost_dirs)
         self._port = self._broker.endpoints[0].port

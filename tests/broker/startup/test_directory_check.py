@@ -5,17 +5,12 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from uuid import UUID
 
 import pytest
 
-from barnabas.broker.startup.directory_check import copied_by_others
 from barnabas.errors import UsageError
 from barnabas.log.directories.checkpoints import METADATA_COPY, read_properties
-from barnabas.log.directories.data_directory import DataDirectory
-from barnabas.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
 from barnabas.testing import Broker
-from barnabas.types import BrokerId, LeaderEpoch
 from broker.served import Served
 from broker.startup.test_startup_errors import serve
 from broker.wire import server_of
@@ -307,59 +302,3 @@ def test_the_directory_of_a_shared_registry_must_be_there(tmp_path: Path) -> Non
     with pytest.raises(UsageError, match=r"registry.file: the directory of .*missing/registry.db does not exist"):
         Broker(data_dir=tmp_path / "1", settings={"registry.file": str(tmp_path / "missing" / "registry.db")}).start()
     assert not (tmp_path / "missing").exists()
-
-
-ME, OTHER = BrokerId(1), BrokerId(2)
-BROKERS = {node_id: BrokerImage(node_id, 1, ()) for node_id in (ME, OTHER)}
-
-
-def claimed(tmp_path: Path, directory_id: UUID) -> DataDirectory:
-    directory = DataDirectory(str(tmp_path))
-    directory.directory_id, directory.used = directory_id, True
-    return directory
-
-
-@pytest.mark.parametrize(
-    ("isrs", "copied"),
-    [
-        ([], True),
-        ([((ME, OTHER), (OTHER,))], True),
-        ([((ME, OTHER), (ME, OTHER))], True),
-        ([((ME, OTHER), (ME,))], False),
-        ([((ME, OTHER), ())], False),
-        ([((ME,), (ME,))], False),
-        ([((OTHER,), (OTHER,)), ((OTHER,), ())], True),
-        ([((ME, OTHER), (OTHER,)), ((ME, OTHER), (ME,))], False),
-    ],
-)
-def test_a_lost_directory_is_copied_if_others_have_everything(
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    isrs: list[tuple[tuple[BrokerId, ...], tuple[BrokerId, ...]]],
-    copied: bool,
-) -> None:
-    partitions = tuple(PartitionImage(NO_LEADER, LeaderEpoch(0), replicas, isr) for replicas, isr in isrs)
-    topics = {"t": TopicImage("t", UUID(int=1), partitions)} if partitions else {}
-    image = MetadataImage("c", brokers=BROKERS, topics=topics)
-    lost, present = UUID(int=5), UUID(int=6)
-    recorded = {lost: "/data/lost", present: "/data/present"}
-    assert copied_by_others(image, ME, recorded, [claimed(tmp_path, present)]) is copied
-    lines = ["/data/lost is missing: this broker copies the replicas there from the others"] * copied
-    assert [record.getMessage() for record in caplog.records] == lines
-    assert not copied_by_others(image, ME, recorded, [claimed(tmp_path, lost), claimed(tmp_path, present)]), (
-        "nothing is missing"
-    )
-
-
-@pytest.mark.parametrize(("present", "copied"), [([], False), ([0], False), ([0, 1], True), ([1, 2], False)])
-def test_only_the_replicas_of_the_lost_directory_are_needed_elsewhere(
-    tmp_path: Path, present: list[int], copied: bool
-) -> None:
-    isrs = [((ME,), (ME,)), ((ME, OTHER), (ME,)), ((ME, OTHER), (ME, OTHER))]
-    partitions = tuple(PartitionImage(NO_LEADER, LeaderEpoch(0), replicas, isr) for replicas, isr in isrs)
-    image = MetadataImage("c", brokers=BROKERS, topics={"t": TopicImage("t", UUID(int=1), partitions)})
-    for number in present:
-        (tmp_path / f"t-{number}").mkdir()
-    recorded = {UUID(int=5): "/data/lost", UUID(int=6): "/data/present"}
-    assert copied_by_others(image, ME, recorded, [claimed(tmp_path, UUID(int=6))]) is copied
-    assert not copied_by_others(image, ME, recorded, [claimed(tmp_path, UUID(int=7))]), "an old copy proves nothing"

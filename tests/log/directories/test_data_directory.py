@@ -11,6 +11,7 @@ import pytest
 from barnabas.config.log_config import LogConfig
 from barnabas.errors import KafkaStorageError, UsageError
 from barnabas.log.directories.data_directory import DataDirectory
+from barnabas.log.log_manager import LogManager
 from barnabas.types import TopicPartition
 from log.manager_rig import A0, A1, B0, CONFIG, die, start
 
@@ -45,6 +46,34 @@ def test_a_copied_directory_is_not_trusted(rig) -> None:
     assert not copy.directories[0].states("boot-1")(A0).trusted_boot
 
 
+@pytest.mark.parametrize("durability", ["page-cache", "fsync"])
+def test_a_copy_in_the_place_of_a_directorys_files_is_not_trusted(rig, durability: str) -> None:
+    """`rm -rf data/*; cp -a backup/. data`: boot, directory and registration are those of before."""
+
+    def started() -> LogManager:
+        manager = start(rig.manager(durability=durability), tells_losses=True)
+        manager.note_next_registration("next", "")
+        return manager
+
+    manager = started()
+    manager.note_registration(1)
+    manager.create(A0, None, CONFIG)
+    die(manager)
+    manager = started()
+    assert (manager.may_have_lost_records, manager.logs.keys()) == (False, {A0})
+    die(manager)
+    data = rig.root / "data"
+    subprocess.run(["sh", "-c", f"cp -a {data} {data}.copy; rm -r {data}/*; cp -a {data}.copy/. {data}"], check=True)
+    for _ in range(2):
+        manager = started()
+        assert manager.may_have_lost_records, "until others know"
+        die(manager)
+    manager = started()
+    manager.note_registration(2)
+    die(manager)
+    assert not started().may_have_lost_records
+
+
 @pytest.mark.parametrize(
     ("boot", "end", "lost"),
     [("boot-1", "killed", False), ("boot-2", "killed", True), ("boot-2", "stopped", False)],
@@ -73,7 +102,7 @@ def test_a_start_that_told_nobody_of_lost_records_leaves_that_to_the_next(rig, e
         else:
             manager.abandon()
     manager = start(rig.manager(boot_id="boot-2"), tells_losses=True)
-    manager.losses_are_known()
+    manager.note_registration(1)
     die(manager)
     assert not start(rig.manager(boot_id="boot-2"), tells_losses=True).may_have_lost_records
 
@@ -85,7 +114,7 @@ def test_the_durability_of_the_process_that_died_decides_what_may_be_lost(rig, b
     die(first)
     manager = start(rig.manager(boot_id="boot-2", durability=now), tells_losses=True)
     assert manager.may_have_lost_records is (before == "page-cache")
-    manager.losses_are_known()
+    manager.note_registration(1)
     die(manager)
     assert start(rig.manager(boot_id="boot-3")).may_have_lost_records is (now == "page-cache")
 
@@ -118,7 +147,7 @@ def test_what_the_page_cache_has_is_synced_before_the_directory_counts_as_synced
     rig.append(log, 10)
     die(first)
     manager = start(rig.manager(boot_id=boot, durability="fsync"), tells_losses=True)
-    manager.losses_are_known()
+    manager.note_registration(1)
     assert manager.logs[A0].recovery_point == 10
 
 

@@ -39,9 +39,9 @@ class TrackedRegistry(ZooKeeperRegistry):
 
     process = ""
 
-    def register_broker(self, registration: BrokerRegistration) -> int | None:
+    def register_broker(self, registration: BrokerRegistration, *, upon: int | None = None) -> int | None:
         self.process = registration.process
-        return super().register_broker(registration)
+        return super().register_broker(registration, upon=upon)
 
 
 class ZooKeeperHarness(conformance.Processes):

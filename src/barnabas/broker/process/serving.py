@@ -31,9 +31,10 @@ def run(
     ready_file: Path | None = None,
     ready_as_json: bool = False,
     lost_directories: Collection[UUID] = (),
+    accepted_directories: Collection[UUID] = (),
 ) -> int:
-    """Serves until SIGTERM or SIGINT. Broker explains `lost_directories`. Raises UsageError before the broker is
-    ready."""
+    """Serves until SIGTERM or SIGINT. Broker explains `lost_directories` and `accepted_directories`. Raises UsageError
+    before the broker is ready."""
     began = time.perf_counter()
     keep_freed_memory()
     raise_open_files_limit()
@@ -46,7 +47,12 @@ def run(
             except RegistryUnreachable as error:
                 outcome = error
             else:
-                broker = Broker(config, runner.get_loop(), lost_directories=lost_directories)
+                broker = Broker(
+                    config,
+                    runner.get_loop(),
+                    lost_directories=lost_directories,
+                    accepted_directories=accepted_directories,
+                )
                 outcome = runner.run(_serve(broker, ready_file, began, ready_as_json))
             if isinstance(outcome, int):
                 return outcome

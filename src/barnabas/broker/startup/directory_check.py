@@ -2,11 +2,11 @@
 
 A directory that is not mounted looks like an empty one. Partitions made anew in it would begin at offset 0, beside
 their records of before. So the registry records the `directory.id` of each data directory, and a broker starts only
-with all of them, wherever they are mounted, or when the operator declares one lost.
+with all of them, wherever they are mounted, when others have the replicas (`directory_age.py`), or when the operator
+declares one lost.
 """
 
-import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -15,9 +15,7 @@ from uuid import UUID
 from barnabas.errors import DirectoryUnusable, UsageError
 from barnabas.log.directories.checkpoints import META_PROPERTIES, METADATA_COPY, format_topic_id
 from barnabas.log.directories.data_directory import DataDirectory
-from barnabas.metadata.image import MetadataImage
 from barnabas.registry.embedded_tables import is_founded
-from barnabas.types import BrokerId, TopicPartition
 
 __all__ = [
     "OTHERS",
@@ -25,16 +23,14 @@ __all__ = [
     "MissingDirectories",
     "as_options",
     "broker_directories",
-    "copied_by_others",
     "how_to_restore",
+    "refuse_missing",
     "registry_path",
-    "require_directories",
 ]
 
 REGISTRY_FILE: Final = "registry.db"
 OTHERS: Final = "brokers"
 """The directory for the brokers that have joined one that had run alone."""
-_log = logging.getLogger("barnabas.broker")
 
 
 class MissingDirectories(DirectoryUnusable):
@@ -134,52 +130,13 @@ def _shared_registry(path: Path, directories: Sequence[DataDirectory]) -> Path:
     return path.absolute()
 
 
-def copied_by_others(
-    image: MetadataImage, node_id: BrokerId, recorded: Mapping[UUID, str], directories: Sequence[DataDirectory]
-) -> bool:
-    """Returns whether data directories in the registry are missing, and other brokers have in-sync replicas of all
-    partitions that have no log in the directories that are there: this broker copies them anew."""
-    present = {directory.directory_id for directory in directories}
-    missing = [path for directory_id, path in recorded.items() if directory_id not in present]
-    if not missing:
-        return False
-    if not image.brokers.keys() - {node_id}:
-        return False
-    # A directory that is not recorded may be an old copy.
-    there = {name for each in directories if each.directory_id in recorded for name in each.log_names()}
-    for topic in image.topics.values():
-        for index, partition in enumerate(topic.partitions):
-            if node_id not in partition.replicas or TopicPartition(topic.name, index) in there:
-                continue
-            eligible = {*partition.isr, *partition.elr} or {*partition.last_known_elr}
-            if eligible <= {node_id}:
-                return False
-    _log.warning("%s is missing: this broker copies the replicas there from the others", ", ".join(missing))
-    return True
-
-
-def require_directories(
-    recorded: Mapping[UUID, str], directories: Sequence[DataDirectory], lost: Collection[UUID]
-) -> None:
-    """Raises MissingDirectories if a directory in the registry is not among the claimed ones, unless it is declared
-    lost, and UsageError if one that is declared lost is there."""
-    present = {directory.directory_id: directory.path for directory in directories}
-    for directory_id in lost:
-        if directory_id in present:
-            raise UsageError(
-                f"--lost-dir={format_topic_id(directory_id)}: it is there, at {present[directory_id]}; "
-                "start without the option"
-            )
-    missing = {directory_id: path for directory_id, path in recorded.items() if directory_id not in present}
-    undeclared = {
-        format_topic_id(directory_id): path for directory_id, path in missing.items() if directory_id not in lost
-    }
-    if undeclared:
-        names = ", ".join(f"{path} (directory.id {text})" for text, path in undeclared.items())
-        options = " ".join(f"--lost-dir={text}" for text in undeclared)
-        raise MissingDirectories(
-            f"log.dirs: this broker has records in {names}, which is missing: mount it, or name the path that it has "
-            f"now in log.dirs. If it is lost for good, start once with {options}: partitions that were in it begin "
-            "anew, empty",
-            missing,
-        )
+def refuse_missing(missing: Mapping[UUID, str]) -> MissingDirectories:
+    """Returns the error of a start without these data directories, of whose replicas nobody else has all records."""
+    names = ", ".join(f"{path} (directory.id {format_topic_id(key)})" for key, path in missing.items())
+    options = " ".join(f"--lost-dir={format_topic_id(directory_id)}" for directory_id in missing)
+    return MissingDirectories(
+        f"log.dirs: this broker has records in {names}, which is missing: mount it, or name the path that it has "
+        f"now in log.dirs. If it is lost for good, start once with {options}: partitions that were in it begin "
+        "anew, empty",
+        missing,
+    )

@@ -43,18 +43,28 @@ class BrokerProcess:
     """A broker that a Supervisor runs."""
 
     def __init__(
-        self, config: BrokerConfig, start_logging: Callable[[], None], lost_directories: Collection[UUID] = ()
+        self,
+        config: BrokerConfig,
+        start_logging: Callable[[], None],
+        lost_directories: Collection[UUID] = (),
+        accepted_directories: Collection[UUID] = (),
     ) -> None:
         self.name = f"broker {config.node_id}"
         self._config = config
         self._start_logging = start_logging
         self._lost_directories = lost_directories
+        self._accepted_directories = accepted_directories
 
     def run(self) -> int:
         """Serves until a signal ends it."""
         self._start_logging()
         try:
-            return run(self._config, ready_as_json=True, lost_directories=self._lost_directories)
+            return run(
+                self._config,
+                ready_as_json=True,
+                lost_directories=self._lost_directories,
+                accepted_directories=self._accepted_directories,
+            )
         except UsageError as error:
             of_directory = isinstance(error, DirectoryUnusable)
             facts = {"event": "usage-error", "message": str(error), "of_directory": of_directory}

@@ -63,6 +63,14 @@ def serve(
             help="Start without the data directory of this directory.id, which is lost for good; repeat for several.",
         ),
     ] = None,
+    accept_old_dir: Annotated[
+        list[str] | None,
+        Option(
+            metavar="ID",
+            help="Serve what the data directory of this directory.id has, an old copy, where nobody else has newer "
+            "records; repeat for several.",
+        ),
+    ] = None,
     help_settings: Annotated[bool, Option(help="Print all settings and exit.")] = False,
     json: Annotated[bool, Option(help="Print that it is ready as a JSON object, and the settings, too.")] = False,
 ) -> int:
@@ -94,6 +102,7 @@ def serve(
         tuple(lost_dir or ()),
         registry,
         zookeeper,
+        tuple(accept_old_dir or ()),
     )
     if brokers is not None:
         from barnabas.cli.serve.start_cluster import run_cluster

@@ -47,7 +47,13 @@ SINGLE: Final = {
     "--zookeeper": "zookeeper",
     "--log-level": "log_level",
 }
-REPEATED: Final = {"--data-dir": "data_dir", "--config": "config", "--set": "settings", "--lost-dir": "lost_dir"}
+REPEATED: Final = {
+    "--data-dir": "data_dir",
+    "--config": "config",
+    "--set": "settings",
+    "--lost-dir": "lost_dir",
+    "--accept-old-dir": "accept_old_dir",
+}
 
 
 class ServeOptions(NamedTuple):
@@ -64,6 +70,7 @@ class ServeOptions(NamedTuple):
     lost_dir: tuple[str, ...] = ()
     registry: str | None = None
     zookeeper: str | None = None
+    accept_old_dir: tuple[str, ...] = ()
 
 
 def parse_serve(arguments: Sequence[str]) -> ServeOptions | None:
@@ -112,6 +119,7 @@ def run_broker(options: ServeOptions) -> int:
         ready_file=ready_path(options.ready_file),
         ready_as_json=options.json,
         lost_directories=parse_directory_ids(options.lost_dir),
+        accepted_directories=parse_directory_ids(options.accept_old_dir, "--accept-old-dir"),
     )
 
 
@@ -141,12 +149,12 @@ def options_as_settings(options: ServeOptions) -> dict[str, str]:
     return settings
 
 
-def parse_directory_ids(texts: Iterable[str]) -> "list[UUID]":
-    """Parses the values of `--lost-dir`. Raises UsageError."""
-    return [_directory_id(text) for text in texts]
+def parse_directory_ids(texts: Iterable[str], option: str = "--lost-dir") -> "list[UUID]":
+    """Parses the values of an option that names data directories. Raises UsageError."""
+    return [_directory_id(text, option) for text in texts]
 
 
-def _directory_id(text: str) -> "UUID":
+def _directory_id(text: str, option: str) -> "UUID":
     from barnabas.errors import UsageError
     from barnabas.log.directories.checkpoints import parse_topic_id
 
@@ -154,7 +162,7 @@ def _directory_id(text: str) -> "UUID":
         return parse_topic_id(text)
     except ValueError:
         raise UsageError(
-            f"--lost-dir {text}: must be a directory.id, as a start without the directory names it: 22 characters"
+            f"{option} {text}: must be a directory.id, as the start that was refused names it: 22 characters"
         ) from None
 
 

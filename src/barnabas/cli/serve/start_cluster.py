@@ -54,6 +54,7 @@ def run_cluster(options: ServeOptions, count: int, racks: Sequence[str]) -> int:
         print(f"barnabas: {warning}", file=sys.stderr)
     ready_file = ready_path(options.ready_file)
     lost = parse_directory_ids(options.lost_dir)
+    accepted = parse_directory_ids(options.accept_old_dir, "--accept-old-dir")
     configs = plan_brokers(loaded.config, count, racks)
     check_directories(loaded.config, configs)
     if further := left_out(loaded.config, count):
@@ -73,7 +74,7 @@ def run_cluster(options: ServeOptions, count: int, racks: Sequence[str]) -> int:
         supervisor.say(_ready_line(loaded.config, addresses, node_ids, count, began, as_json=options.json))
         tell_service_manager("READY=1")
 
-    brokers = [BrokerProcess(config, lambda: start_logging(options.log_level), lost) for config in configs]
+    brokers = [BrokerProcess(config, lambda: start_logging(options.log_level), lost, accepted) for config in configs]
     supervisor = Supervisor(brokers, tell_ready)
     start_logging(options.log_level, supervisor.log_stream)
     preload()

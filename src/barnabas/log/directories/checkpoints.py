@@ -11,7 +11,7 @@ import json
 import os
 import threading
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from barnabas.errors import DirectoryUnusable
@@ -71,16 +71,16 @@ class CorruptCheckpoint(Exception):
     """A checkpoint file has an invalid format. Its content can be rebuilt from the logs."""
 
 
-def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
+def replace_file(path: str, data: bytes | Callable[[int], bytes], *, sync: bool = True) -> None:
     """Replaces the file in one step: a reader finds the old or the new content, also after a crash.
 
-    `sync`: on the device before the call returns; without it a power loss may bring the old file back, or leave
-    an empty one.
+    `data` may be a function that makes the content from the descriptor of the new file. `sync`: on the device before
+    the call returns; without it a power loss may bring the old file back, or leave an empty one.
     """
     temporary = path + ".tmp"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
-        view = memoryview(data)
+        view = memoryview(data if isinstance(data, bytes) else data(fd))
         while view:
             view = view[os.write(fd, view) :]
         if sync:

@@ -1,8 +1,8 @@
 """A data directory: its lock, its identity, how its last process ended, and the logs in it.
 
-Files, with Kafka's names and formats except for the last: `.lock`, `meta.properties`, the offset checkpoints,
+Files, with Kafka's names and formats except for the last two: `.lock`, `meta.properties`, the offset checkpoints,
 `.kafka_cleanshutdown`, `barnabas-running` (JSON: the boot that the logs were last verified or written in, and the
-durability).
+durability), `barnabas-registration` (`registration_mark.py`).
 """
 
 import base64
@@ -38,6 +38,11 @@ from barnabas.log.directories.checkpoints import (
     write_offset_checkpoint,
     write_properties,
     write_running,
+)
+from barnabas.log.directories.registration_mark import (
+    RegistrationMark,
+    read_registration_mark,
+    write_registration_mark,
 )
 from barnabas.log.log_loader import LogState, Verification
 from barnabas.types import BrokerId, Offset, TopicPartition
@@ -150,6 +155,11 @@ class DataDirectory:
         self.directory_id: uuid.UUID | None = None
         self.used = False
         """Whether a broker has used the directory: it has meta.properties. Known after `claim`."""
+        self.mark = RegistrationMark()
+        """What the directory knows of its broker's registrations. Known after `claim`."""
+        self.is_old = False
+        """Whether the directory has missed a registration, so that its logs may lack what the broker had. Set before
+        `states`."""
         self.may_have_lost_records = False
         """Whether records that were acknowledged may be missing, because the machine went down. Known after
         `states`."""
@@ -159,6 +169,8 @@ class DataDirectory:
         """Whether records that were acknowledged may not be on the device. Known after `states`."""
         self.device = -1
         """The device of the file system, known after `open`."""
+        self._is_in_place = True
+        """Whether the directory's files were not replaced by copies, as far as the mark tells."""
         self._lock_fd = -1
         self._written: dict[str, Mapping[TopicPartition, Offset]] = {}
         """The content of the checkpoints that there are."""
@@ -179,6 +191,7 @@ class DataDirectory:
                 found = read_properties(f"{self.path}/{META_PROPERTIES}")
                 self.directory_id = _directory_id(found)
                 self._check_whole(found)
+                self.mark, self._is_in_place = read_registration_mark(self.path)
 
     def _check_whole(self, found: Mapping[str, str]) -> None:
         """Raises UsageError for a meta.properties that is damaged: under another identity the records do not count."""
@@ -289,12 +302,15 @@ class DataDirectory:
         """Returns a function that tells the state of each log before it is opened."""
         running = read_running(self.path)
         was_synced = running.pop("durability", _PAGE_CACHE) == FSYNC
-        trusted = bool(boot_id) and running == self._running(boot_id)
+        is_original = self._is_in_place and not self.is_old
+        trusted = bool(boot_id) and is_original and running == self._running(boot_id)
         self.is_cold = self.used and not trusted
         verification = Verification.TAIL if trusted else Verification.FULL
-        if read_clean_shutdown(self.path):
+        if read_clean_shutdown(self.path) and not self.is_old:
             verification = Verification.NONE
-        self.may_have_lost_records = self.used and verification is Verification.FULL and not was_synced
+        was_crash = self.used and verification is Verification.FULL
+        # what an old directory lacks is told by its replicas, not by the whole broker
+        self.may_have_lost_records = was_crash and not self.is_old and not (was_synced and self._is_in_place)
         self.may_have_unsynced_records = verification is not Verification.NONE and not was_synced
         recovery_points = self._checkpoint(RECOVERY_CHECKPOINT)
         starts = self._checkpoint(LOG_START_CHECKPOINT)
@@ -327,17 +343,35 @@ class DataDirectory:
         """Records that all logs are closed."""
         write_clean_shutdown(self.path, broker_epoch)
 
+    # -- the registrations of the broker -------------------------------------------------------------------------------
+
+    def note_next_registration(self, next_id: str, recorded: str) -> None:
+        """Notes the id of a registration before it is made. `recorded` is the one that the registry has recorded last.
+        Blocks for a sync. Raises OSError."""
+        mark = self.mark
+        if mark.next_id and mark.next_id == recorded:  # the last process was killed before it could note that
+            mark = mark._replace(registration_id=recorded)
+        self.mark = mark._replace(next_id=next_id)
+        # a copy is one until all of it is verified, and others know what may be lost
+        write_registration_mark(self.path, self.mark, in_place=self._is_in_place)
+
+    def note_registration(self, broker_epoch: int) -> None:
+        """Notes that the registration was made. Blocks for a sync. Raises OSError."""
+        self.mark = RegistrationMark(self.mark.next_id, "", broker_epoch)
+        write_registration_mark(self.path, self.mark)
+
     def was_never_opened(self) -> bool:
         """Returns whether a broker has used the directory, but no start came any further than to write its identity."""
         return self.used and set(os.listdir(self.path)) <= _IDENTITY
 
     # -- logs and checkpoints ------------------------------------------------------------------------------------------
 
-    def log_names(self) -> list[TopicPartition]:
-        """Returns the partitions with a log here by the names of their directories; none before the first use."""
-        if not self.used:
-            return []
-        return [tp for tp in map(parse_directory_name, os.listdir(self.path)) if tp is not None]
+    def named_logs(self) -> Iterator[tuple[TopicPartition, uuid.UUID | None]]:
+        """Yields the partitions with a log here by the names of their directories, and their topic ids."""
+        for name in os.listdir(self.path) if os.path.isdir(self.path) else ():
+            topic_partition = parse_directory_name(name)
+            if topic_partition is not None and os.path.isdir(f"{self.path}/{name}"):
+                yield topic_partition, read_partition_metadata(f"{self.path}/{name}")
 
     def log_directories(self, belongs: Belongs | None) -> list[LogDirectory]:
         """Returns the logs of the directory for which `belongs` returns True; all without it.
@@ -359,13 +393,14 @@ class DataDirectory:
             elif belongs is None:
                 found.append(LogDirectory(tp, path))
             else:
-                self._put_aside(tp, path)
+                self.put_aside(LogDirectory(tp, path), "is of no topic that this broker has")
         return found
 
-    def _put_aside(self, topic_partition: TopicPartition, path: str) -> None:
-        aside = f"{self.path}/{aside_directory_name(topic_partition, STRAY_SUFFIX)}"
-        os.rename(path, aside)
-        _log.warning("%s is of no topic that this broker has: renamed to %s; remove it if nobody wants it", path, aside)
+    def put_aside(self, log: LogDirectory, why: str) -> None:
+        """Renames the directory of a log that is not used, and keeps its records. Raises OSError."""
+        aside = f"{self.path}/{aside_directory_name(log.topic_partition, STRAY_SUFFIX)}"
+        os.rename(log.path, aside)
+        _log.warning("%s %s: renamed to %s; remove it if nobody wants it", log.path, why, aside)
 
     def deleted_directories(self) -> list[str]:
         """Returns the logs whose deletion the last process has not completed."""

@@ -14,7 +14,12 @@ from barnabas.log.directories.checkpoints import format_topic_id, parse_topic_id
 from barnabas.metadata.delta import MetadataChange
 from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from barnabas.registry.content import Move
-from barnabas.registry.registry import BrokerRegistration, LeaderChange, RegistryUnavailable
+from barnabas.registry.registry import (
+    BrokerRegistration,
+    LastRegistration,
+    LeaderChange,
+    RegistryUnavailable,
+)
 from barnabas.types import BrokerId
 
 __all__ = [
@@ -70,6 +75,7 @@ __all__ = [
     "parse_config",
     "parse_directories",
     "parse_epoch",
+    "parse_last_registration",
     "parse_leader_changes",
     "parse_leader_changes_name",
     "parse_next_producer_id",
@@ -335,8 +341,18 @@ def registered(registration: BrokerRegistration, epoch: int, *, fenced: bool, re
     )
 
 
-def encode_directories(directories: Mapping[uuid.UUID, str]) -> bytes:
-    return encode({"version": 1, "directories": {str(key): path for key, path in directories.items()}})
+def encode_directories(directories: Mapping[uuid.UUID, str], last: LastRegistration) -> bytes:
+    found: dict[str, object] = {"version": 1, "directories": {str(key): path for key, path in directories.items()}}
+    return encode({**found, "registration": last.registration_id, "epoch": last.broker_epoch})
+
+
+def parse_last_registration(node_id: int, data: bytes) -> LastRegistration:
+    """Parses the content of the same node as `parse_directories`. A release without ids writes it without them."""
+    return parse(
+        directories_path(node_id),
+        data,
+        lambda found: LastRegistration(found.get("registration", ""), int(found.get("epoch", -1))),
+    )
 
 
 def parse_directories(node_id: int, data: bytes) -> dict[uuid.UUID, str]:

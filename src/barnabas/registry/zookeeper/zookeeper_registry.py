@@ -30,10 +30,12 @@ from barnabas.registry.processes import is_running
 from barnabas.registry.registry import (
     BrokerRegistration,
     Change,
+    LastRegistration,
     LeaderChange,
     ProducerIdBlock,
     Registry,
     RegistryUnavailable,
+    Superseded,
     start_with_registry,
 )
 from barnabas.registry.zookeeper import znodes
@@ -314,7 +316,11 @@ class ZooKeeperRegistry(Registry):
         (node,) = self._session.read([znodes.directories_path(node_id)], sync=True)
         return {} if node is None else znodes.parse_directories(node_id, node.data)
 
-    def register_broker(self, registration: BrokerRegistration) -> int | None:
+    def last_registration(self, node_id: int) -> LastRegistration:
+        (node,) = self._session.read([znodes.directories_path(node_id)], sync=True)
+        return LastRegistration() if node is None else znodes.parse_last_registration(node_id, node.data)
+
+    def register_broker(self, registration: BrokerRegistration, *, upon: int | None = None) -> int | None:
         self._registered = None
         node_id = BrokerId(registration.node_id)
         live = znodes.broker_path(node_id)
@@ -322,6 +328,8 @@ class ZooKeeperRegistry(Registry):
 
         def plan() -> _Plan | None:
             nonlocal registered
+            if upon is not None and self._image.version != upon:
+                raise Superseded
             held, directories = self._session.read([live, znodes.directories_path(node_id)], sync=True)
             former = self._image.brokers.get(node_id)
             recorded = {} if directories is None else znodes.parse_directories(node_id, directories.data)
@@ -336,7 +344,8 @@ class ZooKeeperRegistry(Registry):
                 fenced=bool(self._image.brokers.keys() - {node_id}),
                 returned=returned if len(returned) < _RETURNED_MAX else Returned(lost=None).text,
             )
-            data = znodes.encode_directories(registration.directories)
+            last = LastRegistration(registration.registration_id, registered.epoch)
+            data = znodes.encode_directories(registration.directories, last)
             path = znodes.directories_path(node_id)
             operations: list[Operation] = [Create(path, data) if directories is None else Set(path, data)]
             if held is not None:

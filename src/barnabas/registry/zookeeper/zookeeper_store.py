@@ -9,7 +9,7 @@ from barnabas.metadata.image import NO_CONTROLLER, MetadataImage
 from barnabas.registry.content import Move, RegistryContent
 from barnabas.registry.migration import RegistryStore, StoredRegistry
 from barnabas.registry.processes import is_running
-from barnabas.registry.registry import RegistryUnavailable
+from barnabas.registry.registry import LastRegistration, RegistryUnavailable
 from barnabas.registry.zookeeper import znodes
 from barnabas.registry.zookeeper.image_nodes import (
     MAX_LEADER_CHANGES,
@@ -105,22 +105,26 @@ class ZooKeeperStore(RegistryStore):
         delta.controller_epoch = max(state.controller_epoch, 0 if epoch is None else znodes.parse_epoch(epoch.data))
         image = delta.apply(state.version).image
         listed, live = session.children([znodes.DIRECTORIES, znodes.BROKER_IDS])
+        directories = dict(self._directories(BrokerId(int(name)) for name in listed if name.isdecimal()))
         content = RegistryContent(
             image,
             znodes.parse_next_producer_id(producer_ids.data),
             secret.data,
-            dict(self._directories(BrokerId(int(name)) for name in listed if name.isdecimal())),
+            {node_id: found for node_id, (found, _) in directories.items()},
             sequence.version,
             tuple(read_leader_changes(session, self.max_leader_changes)),
+            {node_id: last for node_id, (_, last) in directories.items() if last != LastRegistration()},
         )
         alive = [BrokerId(int(name)) for name in live if name.isdecimal() and self._may_live(image, int(name))]
         return StoredRegistry(content, state.move, alive, self._requests(image))
 
-    def _directories(self, node_ids: Iterable[BrokerId]) -> Iterator[tuple[BrokerId, dict[UUID, str]]]:
+    def _directories(
+        self, node_ids: Iterable[BrokerId]
+    ) -> Iterator[tuple[BrokerId, tuple[dict[UUID, str], LastRegistration]]]:
         listed = list(node_ids)
         for node_id, node in zip(listed, self._session.read([znodes.directories_path(each) for each in listed])):
             if node is not None and (found := znodes.parse_directories(node_id, node.data)):
-                yield node_id, found
+                yield node_id, (found, znodes.parse_last_registration(node_id, node.data))
 
     def _may_live(self, image: MetadataImage, node_id: int) -> bool:
         broker = image.brokers.get(BrokerId(node_id))
@@ -215,7 +219,8 @@ def _operations(content: RegistryContent) -> Iterator[Operation]:
     for node_id, broker in image.brokers.items():
         yield Create(znodes.registration_path(node_id), znodes.encode_registration(broker))
     for node_id, directories in content.directories.items():
-        yield Create(znodes.directories_path(node_id), znodes.encode_directories(directories))
+        last = content.registrations.get(node_id, LastRegistration())
+        yield Create(znodes.directories_path(node_id), znodes.encode_directories(directories, last))
     nothing = MetadataImage(image.cluster_id)
     topics = topic_operations(nothing, image, Touched.everything(image), lambda _: False)
     yield from topics.prepared

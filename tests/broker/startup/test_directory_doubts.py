@@ -1,0 +1,173 @@
+"""What a broker that starts believes of its data directories: pure decisions over images."""
+
+import logging
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from barnabas.broker.startup.directory_age import Age, DirectoryDoubts, UnconfirmedReplicas, age_of
+from barnabas.broker.startup.directory_check import MissingDirectories
+from barnabas.errors import UsageError
+from barnabas.log.directories.data_directory import DataDirectory
+from barnabas.log.directories.registration_mark import RegistrationMark
+from barnabas.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
+from barnabas.registry.registry import LastRegistration
+from barnabas.types import BrokerId, LeaderEpoch
+
+ME, OTHER, THIRD = BrokerId(1), BrokerId(2), BrokerId(3)
+HERE, GONE, OLD = UUID(int=1), UUID(int=2), UUID(int=3)
+LAST = LastRegistration("last", 7)
+NOW = RegistrationMark("last", "", 7)
+Isr = tuple[tuple[BrokerId, ...], tuple[BrokerId, ...], tuple[BrokerId, ...]]
+
+
+@pytest.mark.parametrize(
+    ("mark", "recorded", "last", "logs", "age"),
+    [
+        (RegistrationMark(), (), LastRegistration(), False, Age.NEW),
+        (RegistrationMark(), (), LastRegistration(), True, Age.CURRENT),
+        (RegistrationMark(), (HERE,), LastRegistration(), True, Age.CURRENT),
+        (NOW, (HERE,), LAST, True, Age.CURRENT),
+        (RegistrationMark("before", "last", 6), (HERE,), LAST, True, Age.CURRENT),
+        (RegistrationMark("last", "never made", 7), (HERE,), LAST, True, Age.CURRENT),
+        (RegistrationMark("before", "", 6), (HERE,), LAST, True, Age.OLD),
+        (RegistrationMark("before", "", 6), (HERE,), LAST, False, Age.OLD),
+        (RegistrationMark("before", "never made", 6), (HERE,), LAST, True, Age.OLD),
+        (RegistrationMark(), (HERE,), LAST, True, Age.OLD),
+        (RegistrationMark("of the same epoch", "", 7), (HERE,), LAST, True, Age.OLD),
+        (NOW, (GONE,), LAST, True, Age.OLD),
+        (RegistrationMark(), (GONE,), LAST, False, Age.NEW),
+        (RegistrationMark("later", "", 8), (HERE,), LAST, True, Age.NEWER),
+        (RegistrationMark("later", "", 8), (GONE,), LAST, True, Age.NEWER),
+        (RegistrationMark("before", "", 8), (HERE,), LastRegistration(), True, Age.CURRENT),
+        (RegistrationMark("before", "", 8), (), LastRegistration(), True, Age.CURRENT),
+    ],
+)
+def test_the_age_of_a_directory(
+    mark: RegistrationMark, recorded: Collection[UUID], last: LastRegistration, logs: bool, age: Age
+) -> None:
+    assert age_of(mark, recorded, last, HERE, logs=logs) is age
+
+
+def image_of(*partitions: Isr, fenced: Collection[BrokerId] = ()) -> MetadataImage:
+    """Returns an image with one topic, by replicas, ISR and ELR of its partitions."""
+    images = tuple(
+        PartitionImage(NO_LEADER, LeaderEpoch(0), replicas, isr, elr=elr) for replicas, isr, elr in partitions
+    )
+    brokers = {node_id: BrokerImage(node_id, 1, (), fenced=node_id in fenced) for node_id in (ME, OTHER, THIRD)}
+    return MetadataImage("c", brokers=brokers, topics={"t": TopicImage("t", UUID(int=9), images)})
+
+
+def claimed(root: Path, directory_id: UUID, *logs: int, mark: RegistrationMark = NOW) -> DataDirectory:
+    path = root / str(directory_id.int)
+    for number in logs:
+        (path / f"t-{number}").mkdir(parents=True)
+    directory = DataDirectory(str(path))
+    directory.directory_id, directory.used, directory.mark = directory_id, True, mark
+    return directory
+
+
+def doubts_of(
+    image: MetadataImage, recorded: Collection[UUID], *directories: DataDirectory, **declared: Collection[UUID]
+) -> DirectoryDoubts:
+    paths = {directory_id: f"/data/{directory_id.int}" for directory_id in recorded}
+    return DirectoryDoubts(image, ME, paths, LAST, directories, **declared)
+
+
+ALL = (ME, OTHER, THIRD)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "fenced", "dead", "outcome"),
+    [
+        ([], (), (), ()),
+        ([(ALL, (ME, OTHER), ())], (), (), ("t-0",)),
+        ([(ALL, (ME, OTHER), ())], (OTHER,), (), UnconfirmedReplicas),
+        ([(ALL, (ME, OTHER), ())], (), (OTHER,), UnconfirmedReplicas),
+        ([(ALL, (ME, OTHER), ())], (), (THIRD,), ("t-0",)),
+        ([(ALL, (), (ME, OTHER))], (), (), UnconfirmedReplicas),
+        ([(ALL, (OTHER,), ())], (OTHER,), (OTHER,), ("t-0",)),
+        ([(ALL, (), (OTHER,))], (OTHER,), (), ("t-0",)),
+        ([(ALL, (ME,), ())], (), (), MissingDirectories),
+        ([(ALL, (), (ME,))], (), (), MissingDirectories),
+        ([(ALL, (), ())], (), (), MissingDirectories),
+        ([((ME,), (ME,), ())], (), (), MissingDirectories),
+        ([((OTHER,), (OTHER,), ()), ((OTHER,), (), ())], (), (), ()),
+        ([(ALL, (ME, OTHER), ()), (ALL, (ME,), ())], (), (), MissingDirectories),
+        ([(ALL, (ME, OTHER), ()), (ALL, (ME, THIRD), ())], (), (THIRD,), UnconfirmedReplicas),
+    ],
+)
+@pytest.mark.parametrize("what", ["missing", "old"])
+def test_a_replica_in_doubt_is_given_up_only_if_somebody_alive_is_in_sync(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    what: str,
+    partitions: Sequence[Isr],
+    fenced: Collection[BrokerId],
+    dead: Collection[BrokerId],
+    outcome: tuple[str, ...] | type[UsageError],
+) -> None:
+    caplog.set_level(logging.INFO)
+    image = image_of(*partitions, fenced=fenced)
+    directories = [claimed(tmp_path, HERE)]
+    if what == "old":
+        directories.append(claimed(tmp_path, GONE, 0, mark=RegistrationMark("before", "", 5)))
+    doubts = doubts_of(image, (HERE, GONE), *directories)
+    assert doubts.exist
+    ended = [(node_id, 1) for node_id in dead]
+    if isinstance(outcome, tuple):
+        assert doubts.lost_replicas(image, ended) == outcome
+        doubts.tell()
+        line = "/data/2 is missing: this broker copies" if what == "missing" else f"{tmp_path}/2 has missed a start of"
+        assert [record.getMessage().startswith(line) for record in caplog.records] == [True]
+        return
+    with pytest.raises(UsageError) as refused:
+        doubts.lost_replicas(image, ended)
+    assert type(refused.value) is (UsageError if what == "old" and outcome is MissingDirectories else outcome)
+    option = "--lost-dir" if what == "missing" else "--accept-old-dir"
+    assert f"{option}=AAAAAAAAAAAAAAAAAAAAAg" in str(refused.value)
+
+
+def test_what_is_in_a_current_directory_is_not_in_doubt(tmp_path: Path) -> None:
+    image = image_of(((ME,), (ME,), ()), (ALL, (ME,), ()), (ALL, (ME, OTHER), ()))
+    current = claimed(tmp_path, HERE, 0, 1)
+    assert doubts_of(image, (HERE, GONE), current).lost_replicas(image, ()) == ("t-2",)
+    old = claimed(tmp_path, OLD, 0, 1, mark=RegistrationMark("before", "", 5))
+    with pytest.raises(MissingDirectories):
+        doubts_of(image, (OLD, GONE), old).lost_replicas(image, ())
+
+
+def test_nothing_is_in_doubt_where_all_directories_are_current(tmp_path: Path) -> None:
+    image = image_of((ALL, (ME,), ()))
+    doubts = doubts_of(image, (HERE,), claimed(tmp_path, HERE), claimed(tmp_path, UUID(int=8)))
+    assert not doubts.exist
+    assert doubts.lost_replicas(image, ()) == ()
+
+
+def test_the_operator_gives_up_what_is_lost(tmp_path: Path) -> None:
+    image = image_of((ALL, (ME,), ()), (ALL, (ME, OTHER), ()), fenced=(OTHER,))
+    assert doubts_of(image, (HERE, GONE), claimed(tmp_path, HERE), lost=(GONE,)).lost_replicas(image, ()) == (
+        "t-1",
+        "t-0",
+    )
+
+
+def test_the_operator_accepts_an_old_copy_where_nobody_else_can_lead(tmp_path: Path) -> None:
+    image = image_of((ALL, (ME,), ()), (ALL, (ME, OTHER), ()), ((ME,), (ME,), ()), fenced=(OTHER,))
+    old = claimed(tmp_path, OLD, 0, 1, 2, mark=RegistrationMark("before", "", 5))
+    assert doubts_of(image, (OLD,), old, accepted=(OLD,)).lost_replicas(image, ()) == ("t-1",)
+    assert old.is_old
+
+
+def test_a_directory_that_is_newer_than_the_registry_is_refused(tmp_path: Path) -> None:
+    newer = claimed(tmp_path, HERE, mark=RegistrationMark("later", "", 8))
+    with pytest.raises(UsageError, match=r"newer than the registry.*epoch 8.*after 7.*barnabas cluster recover"):
+        doubts_of(image_of(), (HERE,), newer)
+
+
+def test_alone_a_broker_misses_a_directory_without_records(tmp_path: Path) -> None:
+    image = MetadataImage("c", brokers={ME: BrokerImage(ME, 1, ())})
+    with pytest.raises(MissingDirectories):
+        doubts_of(image, (HERE, GONE), claimed(tmp_path, HERE)).lost_replicas(image, ())

@@ -1,0 +1,306 @@
+"""The table of docs/cluster.md of what becomes of a start: each cell, with real directories that something happens to.
+
+The page is read here: a row that is added there needs what happens to it in HAPPENED, and no more.
+"""
+
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, NamedTuple
+
+import pytest
+
+import barnabas
+from barnabas.errors import NotYet, UsageError
+from barnabas.testing import Broker, Cluster
+from code_blocks import ROOT
+from zookeeper_server import ZooKeeperServer, running_server
+
+RECORDS: Final = 5
+TABLE: Final = re.compile(r"^\| what \| happened to it .*\n\|[-|]+\n((?:\|.*\n)+)", re.MULTILINE)
+
+
+class Row(NamedTuple):
+    what: str
+    happened: str
+    alone: str
+    one: str
+    all: str
+
+
+def rows() -> list[Row]:
+    page = (ROOT / "docs" / "cluster.md").read_text()
+    found = TABLE.search(page)
+    assert found is not None
+    return [Row(*(cell.strip() for cell in line.strip("|").split("|"))) for line in found[1].splitlines()]
+
+
+ROWS: Final = rows()
+
+
+class Place(NamedTuple):
+    """A data directory that something happens to, its copy of a start before, another data directory, the directory
+    with the registry, and that with its copy of a start before."""
+
+    directory: Path
+    old: Path
+    other: Path
+    registry: Path
+    old_registry: Path
+
+
+# --- what happens ----------------------------------------------------------------------------------------------------
+
+
+def vanish(place: Place) -> None:
+    shutil.rmtree(place.directory)
+    place.directory.mkdir()
+
+
+def put_back(place: Place) -> None:
+    shutil.rmtree(place.directory)
+    shutil.copytree(place.old, place.directory)
+
+
+def replace_by_anothers(place: Place) -> None:
+    shutil.rmtree(place.directory)
+    shutil.copytree(place.other, place.directory, ignore=shutil.ignore_patterns("registry.db*"))
+
+
+def remove(*patterns: str) -> Callable[[Place], None]:
+    def happen(place: Place) -> None:
+        found = [path for pattern in patterns for path in place.directory.glob(pattern)]
+        assert found, patterns
+        for path in found:
+            path.unlink()
+
+    return happen
+
+
+def overwrite(*patterns: str) -> Callable[[Place], None]:
+    def happen(place: Place) -> None:
+        found = [path for pattern in patterns for path in place.directory.glob(pattern)]
+        assert found, patterns
+        for path in found:
+            path.write_bytes(b"\0" * path.stat().st_size)
+
+    return happen
+
+
+def edit_properties(pattern: str, replacement: str) -> Callable[[Place], None]:
+    def happen(place: Place) -> None:
+        path = place.directory / "meta.properties"
+        path.write_text(re.sub(pattern, replacement, path.read_text()))
+
+    return happen
+
+
+def lose_registry(place: Place) -> None:
+    for path in place.registry.glob("registry.db*"):
+        path.unlink()
+
+
+def put_registry_back(place: Place) -> None:
+    lose_registry(place)
+    for path in place.old_registry.glob("registry.db*"):
+        shutil.copy(path, place.registry)
+
+
+def put_both_back(place: Place) -> None:
+    put_back(place)
+    put_registry_back(place)
+
+
+HAPPENED: Final[dict[tuple[str, str], Callable[[Place], None]]] = {
+    ("data directory", "not mounted"): vanish,
+    ("data directory", "mounted again"): vanish,
+    ("data directory", "old copy"): put_back,
+    ("data directory", "old copy, with the registry"): put_both_back,
+    ("data directory", "of another cluster"): edit_properties("cluster.id=.*", "cluster.id=AAAAAAAAAAAAAAAAAAAAAA"),
+    ("data directory", "copy of another one here"): replace_by_anothers,
+    ("registry", "missing"): lose_registry,
+    ("registry", "old copy"): put_registry_back,
+    ("meta.properties", "missing"): remove("meta.properties"),
+    ("directory id", "missing"): edit_properties("directory.id=.*\n", ""),
+    ("barnabas-registration", "missing"): remove("barnabas-registration"),
+    ("barnabas-registration", "damaged"): overwrite("barnabas-registration"),
+    ("clean-shutdown mark", "missing"): remove(".kafka_cleanshutdown"),
+    ("checkpoints", "missing"): remove("*-checkpoint", "t*-0/*-checkpoint"),
+    ("checkpoints", "damaged"): overwrite("*-checkpoint", "t*-0/*-checkpoint"),
+    ("producer snapshots", "missing"): remove("t*-0/*.snapshot"),
+    ("producer snapshots", "damaged"): overwrite("t*-0/*.snapshot"),
+}
+
+
+def test_each_row_has_what_happens_to_it() -> None:
+    assert [(row.what, row.happened) for row in ROWS] == list(HAPPENED)
+
+
+def is_refused(cell: str) -> str:
+    """Returns what the message of a refusal has to contain; '' if the start is not refused."""
+    outcome, _, way_out = cell.partition(": ")
+    return way_out.strip("`") if outcome == "refused" else ""
+
+
+def refuses(start: Callable[[], object], way_out: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        start()
+    assert way_out in f"{refused.value} {refused.value.__context__}"  # the test kit has its own words for --lost-dir
+
+
+# --- one broker ------------------------------------------------------------------------------------------------------
+
+
+def end_offsets(broker: Broker) -> list[int]:
+    with broker:
+        return broker.end_offsets("t")
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.alone], ids=lambda row: f"{row.what}-{row.happened}")
+def test_a_broker_alone(row: Row, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    broker = Broker(data_dir=f"{first},{second}")
+    for number in range(2):
+        with broker:
+            if number == 0:
+                broker.create_topic("t", partitions=2)
+            for partition in (0, 1):
+                broker.produce("t", *[b"value"] * RECORDS, partition=partition)
+        shutil.copytree(tmp_path, tmp_path.with_name(f"{tmp_path.name}.{number}"))
+    old, whole = (tmp_path.with_name(f"{tmp_path.name}.{number}") for number in range(2))
+    HAPPENED[row.what, row.happened](Place(second, old / "second", first, first, old / "first"))
+    expected = [2 * RECORDS] * 2
+    if row.happened == "old copy, with the registry":
+        put_back(Place(first, old / "first", second, first, old / "first"))
+        expected = [RECORDS] * 2
+    way_out = "--lost-dir" if row.happened == "mounted again" else is_refused(row.alone)
+    if way_out:
+        refuses(broker.start, way_out)
+        for directory in (first, second):
+            put_back(Place(directory, whole / directory.name, directory, first, first))
+    assert end_offsets(broker) == expected
+
+
+# --- three brokers ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def file_cluster() -> Iterator[Cluster]:
+    with Cluster(3) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def zookeeper() -> Iterator[ZooKeeperServer]:
+    with TemporaryDirectory() as directory:
+        yield from running_server(Path(directory))
+
+
+@pytest.fixture(scope="module")
+def zookeeper_cluster(zookeeper: ZooKeeperServer) -> Iterator[Cluster]:
+    with Cluster(3, settings={"zookeeper.connect": zookeeper.new_path()}) as cluster:
+        yield cluster
+
+
+def produce(cluster: Cluster) -> None:
+    with barnabas.Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        for sent in [producer.send("t", b"value") for _ in range(RECORDS)]:
+            sent.result(60)
+
+
+def end_all(cluster: Cluster, *, in_order: bool) -> None:
+    if in_order:
+        for node_id in (2, 3, 1):
+            cluster.stop(node_id)
+        return
+    for node_id in cluster.node_ids:
+        cluster.pause(node_id)  # nobody notices how the others end
+    for node_id in cluster.node_ids:
+        cluster.kill(node_id)
+
+
+def start_all(cluster: Cluster, node_ids: Iterable[int] = (1, 2, 3)) -> None:
+    for node_id in node_ids:
+        cluster.start(node_id)
+    cluster.wait_in_sync()
+
+
+def directory_of(cluster: Cluster, node_id: int) -> Path:
+    return cluster.data_dir / f"broker-{node_id}"
+
+
+def kept(path: Path) -> Path:
+    return path.with_name(f"{path.name}.kept")
+
+
+ENDED_IN_ORDER: Final = {"clean-shutdown mark", "checkpoints", "producer snapshots"}
+"""What is only there after an orderly stop."""
+CASES: Final = [(row, who, cell) for row in ROWS for who, cell in (("one", row.one), ("all", row.all)) if cell]
+BELIEFS: Final = [case for case in CASES if case[0].what in {"data directory", "barnabas-registration"}]
+"""The rows in which the registry has a part, and which can happen with ZooKeeper."""
+
+
+@pytest.mark.parametrize(
+    ("store", "row", "who", "cell"),
+    [
+        *(("file_cluster", *case) for case in CASES),
+        *(("zookeeper_cluster", *case) for case in BELIEFS if "registry" not in case[0].happened),
+    ],
+    ids=lambda value: f"{value.what}-{value.happened}" if isinstance(value, Row) else str(value).partition(":")[0],
+)
+def test_three_brokers(
+    request: pytest.FixtureRequest, tmp_path: Path, store: str, row: Row, who: str, cell: str
+) -> None:
+    cluster: Cluster = request.getfixturevalue(store)
+    cluster.reset()
+    cluster.create_topic("t", assignments={0: [1, 2, 3]})
+    produce(cluster)
+    expected = RECORDS
+    if row.happened.startswith("old copy"):
+        end_all(cluster, in_order=True)
+        shutil.copytree(cluster.data_dir, tmp_path / "old")
+        start_all(cluster)
+        produce(cluster)
+        expected = RECORDS if row.happened.endswith("with the registry") else 2 * RECORDS
+    end_all(cluster, in_order=row.what in ENDED_IN_ORDER)
+    damaged = [1] if who == "one" else [1, 2, 3]
+    way_out = is_refused(cell)
+    returns = bool(way_out) or row.happened == "mounted again"
+    registry = {path: path.read_bytes() for path in cluster.data_dir.glob("registry.db*")}
+    for node_id in damaged:
+        path = directory_of(cluster, node_id)
+        if returns:
+            path.rename(kept(path))
+            shutil.copytree(kept(path), path)
+        other = directory_of(cluster, node_id % 3 + 1)
+        HAPPENED[row.what, row.happened](
+            Place(path, tmp_path / "old" / path.name, other, cluster.data_dir, tmp_path / "old")
+        )
+    if returns and (way_out or who == "all"):
+        for node_id in damaged:
+            refuses(partial(cluster.start, node_id), way_out or "--lost-dir")
+    elif returns:  # the disk is away for a start in which the others go on
+        start_all(cluster, (2, 3, 1))
+        produce(cluster)
+        expected += RECORDS
+        end_all(cluster, in_order=False)
+    if returns:
+        for node_id in damaged:
+            path = directory_of(cluster, node_id)
+            shutil.rmtree(path)
+            kept(path).rename(path)
+    if row.what == "registry" and way_out:
+        lose_registry(Place(tmp_path, tmp_path, tmp_path, cluster.data_dir, tmp_path))
+        for path, content in registry.items():
+            path.write_bytes(content)
+    if cell == "copied":
+        with suppress(NotYet):  # the others are not there
+            cluster.start(1)
+            pytest.fail("nobody was there to confirm that")
+    start_all(cluster, (2, 3, 1) if cell == "copied" else (1, 2, 3))
+    assert len(cluster.records("t")) == expected
+    assert len({tuple(batches) for batches in cluster.logs("t").values()}) == 1
