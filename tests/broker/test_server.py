@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -152,11 +153,11 @@ def test_what_a_power_loss_took_is_told_by_the_first_start_that_registers(
     said: list[bool] = []
     begin = Controller.start
 
-    def lost_at_first(self: Controller, registration: BrokerRegistration) -> None:
+    def lost_at_first(self: Controller, registration: BrokerRegistration, *further: Any) -> None:
         said.append(registration.unclean)
         if len(said) < 3:
             raise RegistryUnreachable("the connection is lost")
-        begin(self, registration)
+        begin(self, registration, *further)
 
     monkeypatch.setattr(Controller, "start", lost_at_first)
     for _ in range(2):

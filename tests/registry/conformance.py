@@ -229,7 +229,7 @@ def a_registration_may_be_bound_to_the_state_that_it_was_decided_upon(harness: H
 
 def a_broker_with_an_old_directory_names_its_replicas(harness: Harness) -> None:
     one, _ = _controller(harness)
-    registration = _registration(2, _ID)._replace(lost_replicas=("t-1",), has_old_directories=True)
+    registration = _registration(2, _ID)._replace(lost_replicas=("t-1",), lacks_records=True)
     _registered(harness, registration)
     assert _broker(one, _TWO).returned == "lost:t-1", "although no directory is missing"
 

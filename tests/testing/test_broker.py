@@ -255,12 +255,12 @@ def test_a_start_that_fails_can_be_tried_again(tmp_path: Path) -> None:
 def test_a_start_that_loses_its_registry_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     begin, lost = Controller.start, 2
 
-    def lost_at_first(self: Controller, registration: BrokerRegistration) -> None:
+    def lost_at_first(self: Controller, registration: BrokerRegistration, *further: Any) -> None:
         nonlocal lost
         if lost:
             lost -= 1
             raise RegistryUnreachable("the connection is lost")
-        begin(self, registration)
+        begin(self, registration, *further)
 
     monkeypatch.setattr(Controller, "start", lost_at_first)
     with Broker() as broker:

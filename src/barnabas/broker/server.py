@@ -360,19 +360,7 @@ class Broker:
                 directory.check_identity(image.cluster_id, self.node_id)
             recorded = self.registry.directories(self.node_id)
             self._require_free_node_id(image, recorded)
-            doubts = DirectoryDoubts(
-                image,
-                self.node_id,
-                recorded,
-                self.registry.last_registration(self.node_id),
-                directories,
-                lost=self._lost_directories,
-                accepted=self._accepted_directories,
-            )
-            if doubts.exist:
-                self._doubts = doubts
-                doubts.lost_replicas(image, self.registry.dead_brokers())
-                doubts.tell()
+            self._settle_doubts(image, recorded)
             self._make_data_directories()
             self._open_logs(
                 image,
@@ -386,6 +374,25 @@ class Broker:
             self._open_registry(Path(directories[0].path) / REGISTRY_FILE, adoption.founding(self.log_manager), undo)
             self._image = self.registry.load().image
         self.cluster_id = self.log_manager.cluster_id
+
+    def _settle_doubts(self, image: MetadataImage, recorded: Mapping[UUID, str]) -> None:
+        """Raises UsageError if the logs may lack records, and it is not certain that others have these."""
+        try:
+            doubts = DirectoryDoubts(
+                image,
+                self.node_id,
+                recorded,
+                self.registry.last_registration(self.node_id),
+                self.log_manager.directories,
+                lost=self._lost_directories,
+                accepted=self._accepted_directories,
+            )
+        except OSError as error:
+            raise self.log_manager.unusable(error) from error
+        if doubts.exist:
+            self._doubts = doubts
+            doubts.lost_replicas(image, self.registry.dead_brokers())
+            doubts.tell()
 
     def _require_free_node_id(self, image: MetadataImage, recorded: Mapping[UUID, str]) -> None:
         """Raises UsageError if the node id is another running broker's, before it is written into new directories."""
@@ -485,7 +492,7 @@ class Broker:
         """Completes the registration where data directories are missing or old. Raises what `DirectoryDoubts` does."""
         assert self._doubts is not None
         lost = self._doubts.lost_replicas(image, self.registry.dead_brokers())
-        return registration._replace(lost_replicas=lost, has_old_directories=bool(self._doubts.old))
+        return registration._replace(lost_replicas=lost, lacks_records=True)
 
     def _without_logs(self) -> Iterator[tuple[TopicPartition, PartitionImage]]:
         """Yields the partitions with a replica on this broker that has no log."""

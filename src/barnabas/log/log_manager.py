@@ -221,6 +221,7 @@ class LogManager:
         directory.mark_running(self._boot_id, self._durability)
 
     def unusable(self, error: OSError) -> DirectoryUnusable:
+        """Returns the error of a start for one of the operating system."""
         way_out = WAYS_OUT.get(error.errno or 0, "mend it, or choose another with --data-dir")
         return DirectoryUnusable(
             f"{error.filename or self.directories[0].path} cannot be used: {error.strerror}; {way_out}"
@@ -246,7 +247,8 @@ class LogManager:
                 for old in [old for old in found if old.topic_partition in newer]:
                     directory.put_aside(old, "is older than the log of this partition in another directory")
                     found.remove(old)
-            newer.update(log.topic_partition for log in found)
+            else:
+                newer.update(log.topic_partition for log in found)
             jobs += [(tp, path, directory) for tp, path in found]
         current = [(tp, directory) for tp, _, directory in jobs]
         for directory in self.directories:

@@ -106,9 +106,9 @@ class BrokerRegistration(NamedTuple):
     """Whether the broker was not stopped in order before, and may have lost records that it had acknowledged."""
     lost_replicas: tuple[str, ...] | None = None
     """The replicas that have no log, such as "orders-3", or one that may lack records; None if that is not known. They
-    are lost if data directories of before are missing, or are old."""
-    has_old_directories: bool = False
-    """Whether data directories have missed a registration: they are old copies, or were not mounted."""
+    are lost if data directories of before are missing, or with `lacks_records`."""
+    lacks_records: bool = False
+    """Whether records may be missing in data directories that are there: old copies, or logs that have vanished."""
     registration_id: str = ""
     """Random text that tells this registration from every other one, also from those of the same epoch that a registry
     gave before it was put back from a copy."""
@@ -116,13 +116,13 @@ class BrokerRegistration(NamedTuple):
     def returned(self, recorded: Collection[UUID], before: str) -> str:
         """Returns the text for `BrokerImage.returned`, by the data directories of the last registration, and by the
         text of a broker that was not taken in since."""
-        is_lost = self.has_old_directories or set(recorded) - self.directories.keys()
+        is_lost = self.lacks_records or set(recorded) - self.directories.keys()
         lost = self.lost_replicas if is_lost else ()
         return Returned.of(unclean=self.unclean, lost=lost).worse(Returned.parse(before)).text
 
 
 class LastRegistration(NamedTuple):
-    """What is remembered of a broker's last registration; nothing of one that a release without ids has made."""
+    """The memory of a broker's last registration; empty for one that a release without ids has made."""
 
     registration_id: str = ""
     broker_epoch: int = -1

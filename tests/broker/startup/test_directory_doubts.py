@@ -10,11 +10,12 @@ import pytest
 from barnabas.broker.startup.directory_age import Age, DirectoryDoubts, UnconfirmedReplicas, age_of
 from barnabas.broker.startup.directory_check import MissingDirectories
 from barnabas.errors import UsageError
+from barnabas.log.directories.checkpoints import HIGH_WATERMARK_CHECKPOINT, write_offset_checkpoint
 from barnabas.log.directories.data_directory import DataDirectory
 from barnabas.log.directories.registration_mark import RegistrationMark
 from barnabas.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
 from barnabas.registry.registry import LastRegistration
-from barnabas.types import BrokerId, LeaderEpoch
+from barnabas.types import BrokerId, LeaderEpoch, Offset, TopicPartition
 
 ME, OTHER, THIRD = BrokerId(1), BrokerId(2), BrokerId(3)
 HERE, GONE, OLD = UUID(int=1), UUID(int=2), UUID(int=3)
@@ -62,8 +63,9 @@ def image_of(*partitions: Isr, fenced: Collection[BrokerId] = ()) -> MetadataIma
 
 def claimed(root: Path, directory_id: UUID, *logs: int, mark: RegistrationMark = NOW) -> DataDirectory:
     path = root / str(directory_id.int)
+    path.mkdir()
     for number in logs:
-        (path / f"t-{number}").mkdir(parents=True)
+        (path / f"t-{number}").mkdir()
     directory = DataDirectory(str(path))
     directory.directory_id, directory.used, directory.mark = directory_id, True, mark
     return directory
@@ -120,8 +122,8 @@ def test_a_replica_in_doubt_is_given_up_only_if_somebody_alive_is_in_sync(
     if isinstance(outcome, tuple):
         assert doubts.lost_replicas(image, ended) == outcome
         doubts.tell()
-        line = "/data/2 is missing: this broker copies" if what == "missing" else f"{tmp_path}/2 has missed a start of"
-        assert [record.getMessage().startswith(line) for record in caplog.records] == [True]
+        line = "/data/2 is missing: this broker copies" if what == "missing" else "has missed a start of this broker"
+        assert [line in record.getMessage() for record in caplog.records] == [True]
         return
     with pytest.raises(UsageError) as refused:
         doubts.lost_replicas(image, ended)
@@ -171,3 +173,17 @@ def test_alone_a_broker_misses_a_directory_without_records(tmp_path: Path) -> No
     image = MetadataImage("c", brokers={ME: BrokerImage(ME, 1, ())})
     with pytest.raises(MissingDirectories):
         doubts_of(image, (HERE, GONE), claimed(tmp_path, HERE)).lost_replicas(image, ())
+
+
+@pytest.mark.parametrize(("offset", "in_doubt"), [(5, True), (0, False)])
+def test_a_log_that_has_vanished_is_in_doubt(tmp_path: Path, offset: int, in_doubt: bool) -> None:
+    """Its checkpoint tells it from one that was never made."""
+    image = image_of((ALL, (ME, OTHER), ()), (ALL, (ME,), ()))
+    directory = claimed(tmp_path, HERE, 1)
+    write_offset_checkpoint(f"{directory.path}/{HIGH_WATERMARK_CHECKPOINT}", {TopicPartition("t", 0): Offset(offset)})
+    doubts = doubts_of(image, (HERE,), directory)
+    assert doubts.exist is in_doubt
+    assert doubts.lost_replicas(image, ()) == (("t-0",) if in_doubt else ())
+    if in_doubt:
+        with pytest.raises(UnconfirmedReplicas, match="has lost the logs of t-0, and nobody who is alive has all"):
+            doubts.lost_replicas(image, [(OTHER, 1)])

@@ -1,9 +1,10 @@
 """Decides at a start what a broker can believe of its data directories, and who decides about the rest.
 
 A directory that has missed a start of its broker (an old copy, or a disk that was away) may lack records that were
-acknowledged, as one that is not mounted lacks all. So may each replica that has no log in a directory that is
-current. Another replica that is in sync has to take its place before the broker registers: only the broker of that one,
-alive, can say so. The ISR alone proves nothing: its members may be about to start without their disks, too.
+acknowledged, as one that is not mounted lacks all. So may each replica that has no log in a directory that is current,
+and one whose log has vanished, as the checkpoints beside it tell. Another replica that is in sync has to take its place
+before the broker registers: only the broker of that one, alive, can say so. The ISR alone proves nothing: its members
+may be about to start without their disks, too.
 """
 
 import logging
@@ -76,7 +77,7 @@ class _InDoubt(NamedTuple):
 
 
 class DirectoryDoubts:
-    """What a broker cannot know by its own data directories at a start. Made when these are claimed."""
+    """The doubts that a broker has at a start by its own data directories. Made when these are claimed."""
 
     def __init__(
         self,
@@ -108,21 +109,47 @@ class DirectoryDoubts:
             if age is Age.NEWER:
                 raise _registry_is_older(directory, node_id, last)
             directory.is_old = age is Age.OLD
-        self.old = [directory for directory in directories if directory.is_old]
-        self._accepted = [each for each in self.old if each.directory_id in accepted]
-        self._refused = [each for each in self.old if each not in self._accepted]
+        old = [directory for directory in directories if directory.is_old]
+        current = [directory for directory in directories if not directory.is_old]
+        self._vanished = self._vanished_from(image, current)
+        suspect = [*old, *self._vanished]
+        self._accepted = [each for each in suspect if each.directory_id in accepted]
+        self._refused = [each for each in suspect if each not in self._accepted]
         self._is_alone = not image.brokers.keys() - {node_id}
-        self.exist = bool(missing or self.old)
-        """Whether there is any doubt. Otherwise nobody reads what logs there are."""
-        current = [directory for directory in directories if not directory.is_old] if self.exist else ()
-        self._certain = frozenset(tp for directory in current for tp in self._logs_in(image, directory))
-        self.kept = frozenset(tp for each in self._accepted for tp in self._logs_in(image, each)) - self._certain
-        """The logs in old directories that the operator has accepted."""
+        self.exist = bool(missing or suspect)
+        """Whether there is any doubt."""
+        self._doubtful: frozenset[TopicPartition] | None = None
+        """The replicas in doubt; None for all that are not certain."""
+        self._certain: frozenset[TopicPartition] = frozenset()
+        if missing or old:
+            self._certain = frozenset(tp for directory in current for tp in self._logs_in(image, directory))
+        else:
+            self._doubtful = frozenset().union(*self._vanished.values())
+        served = (self._vanished.get(each) or self._logs_in(image, each) for each in self._accepted)
+        self.kept = frozenset(tp for tps in served for tp in tps) - self._certain
+        """The replicas in old directories that the operator has accepted."""
 
     def _logs_in(self, image: MetadataImage, directory: DataDirectory) -> Iterator[TopicPartition]:
         for tp, topic_id in directory.named_logs():
             if image.has_replica(self._node_id, tp.topic, tp.partition, topic_id):
                 yield tp
+
+    def _vanished_from(
+        self, image: MetadataImage, directories: Sequence[DataDirectory]
+    ) -> dict[DataDirectory, frozenset[TopicPartition]]:
+        """Returns the replicas that the checkpoints of these directories name, without a log in any of them. The only
+        replica of a partition begins anew: nobody else has its records."""
+        named = {tp for directory in directories for tp in directory.log_names()}
+        found = {
+            directory: frozenset(
+                tp
+                for tp in directory.checkpointed_logs() - named
+                if image.has_replica(self._node_id, tp.topic, tp.partition, None)
+                and len(image.topics[tp.topic].partitions[tp.partition].replicas) > 1
+            )
+            for directory in directories
+        }
+        return {directory: vanished for directory, vanished in found.items() if vanished}
 
     def lost_replicas(self, image: MetadataImage, dead: Iterable[tuple[BrokerId, int]]) -> tuple[str, ...]:
         """Returns the replicas with which the broker has to register as lost upon this image: others lead, and it
@@ -149,10 +176,10 @@ class DirectoryDoubts:
         if self._missing:
             paths = ", ".join(self._missing.values())
             _log.warning("%s is missing: this broker copies the replicas there from the others", paths)
-        for directory in self.old:
+        for directory in (*self._refused, *self._accepted):
             _log.warning(
-                "%s has missed a start of this broker: it is an old copy, or was away; %s",
-                directory.path,
+                "%s; %s",
+                self._what_is_with(directory),
                 "records may be missing that were acknowledged"
                 if directory in self._accepted
                 else "the replicas there follow those of the others",
@@ -165,14 +192,11 @@ class DirectoryDoubts:
             for node_id, broker in image.brokers.items()
             if not broker.fenced and node_id != self._node_id and (node_id, broker.epoch) not in ended
         }
-        found: tuple[list[TopicPartition], dict[TopicPartition, Collection[BrokerId]], list[TopicPartition]] = (
-            [],
-            {},
-            [],
-        )
-        others_decide, waiting, alone = found
+        others_decide: list[TopicPartition] = []
+        waiting: dict[TopicPartition, Collection[BrokerId]] = {}
+        alone: list[TopicPartition] = []
         for tp, partition in self._replicas(image):
-            if tp in self._certain:
+            if tp in self._certain or (self._doubtful is not None and tp not in self._doubtful):
                 continue
             eligible = {*partition.isr, *partition.elr} or {*partition.last_known_elr}
             others = eligible - {self._node_id}
@@ -192,25 +216,31 @@ class DirectoryDoubts:
 
     def _refuse_old(self, alone: Sequence[TopicPartition]) -> UsageError:
         return UsageError(
-            f"log.dirs: {self._names_of_old()}, and nobody else has all records of {some(list(map(str, alone)))}: put "
+            f"log.dirs: {self._whats_wrong()}, and nobody else has all records of {some(list(map(str, alone)))}: put "
             f"the newer one back. If there is none, start once with {self._options()}: records that were acknowledged "
             f"may be missing. {_RECOVER}"
         )
 
     def _unconfirmed(self, waiting: Mapping[TopicPartition, Collection[BrokerId]]) -> UnconfirmedReplicas:
-        missing = ", ".join(f"{path} (directory.id {format_topic_id(key)})" for key, path in self._missing.items())
-        what = " and ".join(filter(None, (f"{missing} is missing" if missing else "", self._names_of_old())))
         brokers = sorted(set().union(*waiting.values()))
         return UnconfirmedReplicas(
-            f"log.dirs: {what}, and nobody who is alive has all records of {some(list(map(str, waiting)))}: this start "
-            f"waits for broker {' or '.join(map(str, brokers))}. Mount it or put the newer one back, or start the "
-            f"others first. If nobody has more, start once with {self._options()}. {_RECOVER}",
+            f"log.dirs: {self._whats_wrong()}, and nobody who is alive has all records of "
+            f"{some(list(map(str, waiting)))}: this start waits for broker {' or '.join(map(str, brokers))}. Mount it "
+            "or put the newer one back, or start the others first. If nobody has more, start once with "
+            f"{self._options()}. {_RECOVER}",
             self._missing,
         )
 
-    def _names_of_old(self) -> str:
-        names = ", ".join(f"{each.path} (directory.id {_id_of(each)})" for each in self._refused)
-        return f"{names} has missed a start of this broker, as an old copy or a disk that was away" if names else ""
+    def _whats_wrong(self) -> str:
+        missing = (f"{path} (directory.id {format_topic_id(key)}) is missing" for key, path in self._missing.items())
+        return " and ".join((*missing, *map(self._what_is_with, self._refused)))
+
+    def _what_is_with(self, directory: DataDirectory) -> str:
+        name = f"{directory.path} (directory.id {_id_of(directory)})"
+        vanished = self._vanished.get(directory)
+        if vanished:
+            return f"{name} has lost the logs of {some(sorted(map(str, vanished)))}"
+        return f"{name} has missed a start of this broker, as an old copy or a disk that was away"
 
     def _options(self) -> str:
         lost = [f"--lost-dir={format_topic_id(directory_id)}" for directory_id in self._missing]

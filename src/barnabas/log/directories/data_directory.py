@@ -156,7 +156,7 @@ class DataDirectory:
         self.used = False
         """Whether a broker has used the directory: it has meta.properties. Known after `claim`."""
         self.mark = RegistrationMark()
-        """What the directory knows of its broker's registrations. Known after `claim`."""
+        """The registrations of its broker that the directory knows. Known after `claim`."""
         self.is_old = False
         """Whether the directory has missed a registration, so that its logs may lack what the broker had. Set before
         `states`."""
@@ -365,6 +365,15 @@ class DataDirectory:
         return self.used and set(os.listdir(self.path)) <= _IDENTITY
 
     # -- logs and checkpoints ------------------------------------------------------------------------------------------
+
+    def log_names(self) -> set[TopicPartition]:
+        """Returns the partitions with a log here by the names of their directories."""
+        return set(filter(None, map(parse_directory_name, os.listdir(self.path)))) if self.used else set()
+
+    def checkpointed_logs(self) -> set[TopicPartition]:
+        """Returns the partitions of which the checkpoints say that they had records here."""
+        found = (self._checkpoint(name) for name in (RECOVERY_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT))
+        return {tp for offsets in found for tp, offset in offsets.items() if offset > 0} if self.used else set()
 
     def named_logs(self) -> Iterator[tuple[TopicPartition, uuid.UUID | None]]:
         """Yields the partitions with a log here by the names of their directories, and their topic ids."""

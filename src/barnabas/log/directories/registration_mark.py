@@ -23,7 +23,7 @@ _GET_GENERATION: Final = 0x80087601
 
 
 class RegistrationMark(NamedTuple):
-    """What a data directory knows of its broker's registrations."""
+    """The registrations of a broker that one of its data directories knows."""
 
     registration_id: str = ""
     """The registration in which the directory was last used; '' if it was in none, or in one of an older release."""
