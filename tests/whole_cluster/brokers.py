@@ -108,6 +108,8 @@ class Machine:
         self._world = world
         self._network = network
         self._directory = directory / self.name
+        self._away = directory / f"{self.name}.away"
+        self._copy = directory / f"{self.name}.copy"
         self._registry = registry
         self._skew_s = skew_s
 
@@ -137,7 +139,8 @@ class Machine:
             try:
                 broker.start()
             except (UsageError, RegistryUnreachable) as error:  # no other one that runs has what is lost here, perhaps
-                self._world.note(f"{self.name} cannot start: {error}")
+                reason = str(error).replace(str(self._directory), "its directory")
+                self._world.note(f"{self.name} cannot start: {reason}")
                 host.die()
                 self._world.after(AGAIN_S, self.start)
                 return
@@ -188,6 +191,48 @@ class Machine:
         """Loses the data of a broker that is down."""
         self._world.note(f"wipe {self.name}")
         shutil.rmtree(self._directory)
+        self._lose_records()
+
+    def copy(self) -> None:
+        """Copies the data of a broker that is down, in the place of an earlier copy."""
+        shutil.rmtree(self._copy, ignore_errors=True)
+        shutil.copytree(self._directory, self._copy)
+
+    @property
+    def has_copy(self) -> bool:
+        return self._copy.exists()
+
+    def put_copy_back(self) -> None:
+        """Gives a broker that is down its data of before."""
+        self._world.note(f"put an old copy of {self.name} back")
+        shutil.rmtree(self._directory)
+        self._copy.rename(self._directory)
+        self._lose_records()
+
+    @property
+    def is_away(self) -> bool:
+        return self._away.exists()
+
+    def unmount(self) -> None:
+        """Takes the data of a broker that is down away."""
+        self._world.note(f"unmount {self.name}")
+        self._directory.rename(self._away)
+        self._lose_records()
+
+    @property
+    def has_begun_anew(self) -> bool:
+        """Whether the broker has run without the data that are away."""
+        return self._directory.exists()
+
+    def leave_away(self) -> None:
+        """Leaves the data that are away for good."""
+        shutil.rmtree(self._away)
+
+    def mount(self) -> None:
+        """Brings the data of a broker that is down back, in the place of what it has begun without them."""
+        self._world.note(f"mount {self.name}")
+        shutil.rmtree(self._directory, ignore_errors=True)
+        self._away.rename(self._directory)
         self._lose_records()
 
     def lose_power(self) -> None:

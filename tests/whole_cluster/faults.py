@@ -12,6 +12,7 @@ __all__ = ["WEIGHTS", "Faults"]
 
 AT_ONCE_S: Final = (0.0, 0.0002, 0.01)
 DOWN_S: Final = 1.5
+AWAY_S: Final = 4.0
 PAUSED_S: Final = 3.0
 CUT_S: Final = 3.0
 SLOW_S: Final = 2.0
@@ -31,6 +32,9 @@ WEIGHTS: Final[Mapping[str, int]] = {
     "slow link": 1,
     "slow broker": 1,
     "kill two": 1,
+    "old copy": 0,
+    "unmount": 0,
+    "unmount all": 0,
 }
 WEIGHTS_WITH_ZOOKEEPER: Final[Mapping[str, int]] = {
     **WEIGHTS,
@@ -70,6 +74,9 @@ class Faults:
             "slow link": self._slow_link,
             "slow broker": self._slow_broker,
             "kill two": self._kill_two,
+            "old copy": self._put_copy_back,
+            "unmount": self._unmount,
+            "unmount all": self._unmount_all,
             "cut from ZooKeeper": lambda: self._cut_from_zookeeper(self._some().name),
             "isolate from all": self._isolate_from_all,
             "quorum": self._end_quorum,
@@ -103,6 +110,7 @@ class Faults:
             self._cluster.zookeeper.lost_share = 0.0
         for machine in self._cluster.machines.values():
             self._go_on(machine)
+            self._mount(machine)
             machine.start()
 
     # --- helpers ----------------------------------------------------------------------------------------------------
@@ -176,6 +184,42 @@ class Faults:
         if self._is_safe_to_lose(machine):
             machine.wipe()
         return True
+
+    def _put_copy_back(self) -> None:
+        """An old copy takes the place of a broker's data, which are copied for the next time otherwise."""
+        machine = self._some()
+        if machine.broker is None or machine.is_away:
+            return
+        machine.kill()
+        if machine.has_copy and self._is_safe_to_lose(machine):
+            machine.put_copy_back()
+        elif not machine.has_lost_records:
+            machine.copy()
+        self._world.after(self._world.random.choice((*AT_ONCE_S, DOWN_S)), machine.start)
+
+    def _unmount(self, machine: Machine | None = None) -> None:
+        """A broker starts without its disk, which comes back later."""
+        machine = machine or self._some()
+        if machine.broker is None or machine.is_away:
+            return
+        machine.kill()
+        machine.unmount()
+        self._later(DOWN_S, machine.start)
+        self._later(AWAY_S, lambda: self._mount(machine))
+
+    def _unmount_all(self) -> None:
+        for machine in self._cluster.machines.values():
+            self._unmount(machine)
+
+    def _mount(self, machine: Machine) -> None:
+        if not machine.is_away:
+            return
+        machine.kill()
+        if machine.has_begun_anew and not self._is_safe_to_lose(machine):
+            machine.leave_away()
+        else:
+            machine.mount()
+        self._later(DOWN_S, machine.start)
 
     def _lose_power(self) -> None:
         machine = self._some()

@@ -7,8 +7,11 @@ import pytest
 
 from barnabas.broker.coordinators import transaction_markers
 from barnabas.broker.server import Broker
+from barnabas.broker.startup import directory_age
+from barnabas.broker.startup.directory_age import Age, DirectoryDoubts
 from barnabas.controller import isr_control
 from barnabas.controller.isr_control import IsrRequest
+from barnabas.log.directories.registration_mark import RegistrationMark
 from barnabas.metadata.delta import MetadataChange
 from barnabas.metadata.image import MetadataImage, PartitionImage
 from barnabas.registry.embedded import EmbeddedRegistry
@@ -45,8 +48,8 @@ def isr_changes_without_compare_and_set(patch: pytest.MonkeyPatch) -> None:
 def a_restart_leads_in_the_same_leader_epoch(patch: pytest.MonkeyPatch) -> None:
     register = EmbeddedRegistry.register_broker
 
-    def stay(self: EmbeddedRegistry, registration: BrokerRegistration) -> int | None:
-        epoch = register(self, registration)
+    def stay(self: EmbeddedRegistry, registration: BrokerRegistration, *, upon: int | None = None) -> int | None:
+        epoch = register(self, registration, upon=upon)
         with self._db.transaction():
             self._db.execute("UPDATE brokers SET fenced = 0 WHERE node_id = ?", (registration.node_id,))
         return epoch
@@ -81,6 +84,28 @@ def a_change_is_taken_for_one_to_the_present_image(patch: pytest.MonkeyPatch) ->
     patch.setattr(Broker, "metadata_changed", take)
 
 
+def an_isr_is_evidence(patch: pytest.MonkeyPatch) -> None:
+    """A broker that starts without its disk believes that those in the ISR are alive."""
+    settle = DirectoryDoubts.lost_replicas
+
+    def believe(self: DirectoryDoubts, image: MetadataImage, dead: Any) -> tuple[str, ...]:
+        brokers = {node_id: broker._replace(fenced=False) for node_id, broker in image.brokers.items()}
+        return settle(self, MetadataImage(image.cluster_id, brokers=brokers, topics=image.topics), ())
+
+    patch.setattr(DirectoryDoubts, "lost_replicas", believe)
+
+
+def an_old_copy_is_current(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RegistrationMark, "knows", lambda self, registration_id: True)
+
+
+def a_disk_that_was_away_is_current(patch: pytest.MonkeyPatch) -> None:
+    def believe(mark: RegistrationMark, recorded: Any, *others: Any, logs: bool) -> Age:
+        return Age.CURRENT
+
+    patch.setattr(directory_age, "age_of", believe)
+
+
 LOSSES = Options(
     faults={"wipe": 8, "wipe at once": 0, "slow link": 8, "restart": 6},
     members=0,
@@ -98,6 +123,14 @@ RENEWALS = Options(
     faults={"cut": 8, "isolate": 8, "cut one way": 8}, members=0, transactions=0, writers=1, fault_interval_s=0.3
 )
 
+DISKS = Options(
+    faults={"kill": 6, "restart": 6, "old copy": 8, "unmount": 6, "unmount all": 2},
+    members=0,
+    transactions=0,
+    fault_interval_s=0.3,
+)
+"""Data directories vanish, come back and are old."""
+
 PLANTED: dict[Plant, Options] = {
     high_watermark_before_the_isr_has_it: Options(),
     nothing_is_truncated: Options(),
@@ -110,6 +143,9 @@ PLANTED: dict[Plant, Options] = {
     a_replica_joins_too_early: LOSSES,
     the_state_in_zookeeper_is_written_without_compare_and_set: ZOOKEEPER,
     a_change_is_taken_for_one_to_the_present_image: RENEWALS,
+    an_isr_is_evidence: DISKS,
+    an_old_copy_is_current: DISKS,
+    a_disk_that_was_away_is_current: DISKS,
 }
 
 

@@ -77,7 +77,7 @@ from barnabas.network.time_slicing import TimeSlicer
 from barnabas.registry.content import RegistryContent
 from barnabas.registry.embedded import EmbeddedRegistry
 from barnabas.registry.processes import begin_process, end_process
-from barnabas.registry.registry import BrokerRegistration, Registry, node_id_in_use
+from barnabas.registry.registry import BrokerRegistration, LastRegistration, Registry, node_id_in_use
 from barnabas.replication.group_commit import GroupCommit
 from barnabas.replication.replica import IsrChange
 from barnabas.replication.replica_manager import ReplicaManager
@@ -141,6 +141,7 @@ class Broker:
         self._lost_directories = lost_directories
         self._accepted_directories = accepted_directories
         self._doubts: DirectoryDoubts | None = None
+        self._last_registration = LastRegistration()
         self._inline = inline
         self._boot = boot
         self.loop = loop
@@ -377,12 +378,13 @@ class Broker:
 
     def _settle_doubts(self, image: MetadataImage, recorded: Mapping[UUID, str]) -> None:
         """Raises UsageError if the logs may lack records, and it is not certain that others have these."""
+        self._last_registration = self.registry.last_registration(self.node_id)
         try:
             doubts = DirectoryDoubts(
                 image,
                 self.node_id,
                 recorded,
-                self.registry.last_registration(self.node_id),
+                self._last_registration,
                 self.log_manager.directories,
                 lost=self._lost_directories,
                 accepted=self._accepted_directories,
@@ -465,9 +467,7 @@ class Broker:
             tuple(str(topic_partition) for topic_partition, _ in self._without_logs()),
             registration_id=uuid4().hex,
         )
-        self.log_manager.note_next_registration(
-            registration.registration_id, self.registry.last_registration(self.node_id).registration_id
-        )
+        self.log_manager.note_next_registration(registration.registration_id, self._last_registration.registration_id)
         undo.callback(controller.stop)
         complete = self._with_lost_replicas if self._doubts is not None else None
         controller.start(registration, complete, self.log_manager.note_registration)

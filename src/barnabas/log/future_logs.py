@@ -119,7 +119,8 @@ class FutureLogs:
             self._discard(topic_partition, home, path)
             return
         state = states(topic_partition)
-        if state.verification is not Verification.FULL and not current[0].config.compacted:
+        is_complete = state.verification is not Verification.FULL and not current[1].is_old
+        if is_complete and not current[0].config.compacted:
             self._logs[topic_partition] = FutureLog(topic_partition, home, path, state)
             return
         # Records may have been lost, or compacted away, from the current log since they were copied: begin anew.

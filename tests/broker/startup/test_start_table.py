@@ -157,6 +157,13 @@ def refuses(start: Callable[[], object], way_out: str) -> None:
     assert way_out in f"{refused.value} {refused.value.__context__}"  # the test kit has its own words for --lost-dir
 
 
+def produce(kafka: Broker | Cluster, *partitions: int) -> None:
+    with barnabas.Producer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+        sent = [producer.send("t", b"value", partition=number) for number in partitions or (0,) for _ in range(RECORDS)]
+        for each in sent:
+            each.result(60)
+
+
 # --- one broker ------------------------------------------------------------------------------------------------------
 
 
@@ -173,9 +180,7 @@ def test_a_broker_alone(row: Row, tmp_path: Path) -> None:
         with broker:
             if number == 0:
                 broker.create_topic("t", partitions=2)
-            for value in range(RECORDS):
-                for partition in (0, 1):
-                    broker.produce("t", b"%d" % value, partition=partition)
+            produce(broker, 0, 1)
         shutil.copytree(tmp_path, tmp_path.with_name(f"{tmp_path.name}.{number}"))
     old, whole = (tmp_path.with_name(f"{tmp_path.name}.{number}") for number in range(2))
     HAPPENED[row.what, row.happened](Place(second, old / "second", first, first, old / "first"))
@@ -212,20 +217,15 @@ def zookeeper_cluster(zookeeper: ZooKeeperServer) -> Iterator[Cluster]:
         yield cluster
 
 
-def produce(cluster: Cluster) -> None:
-    with barnabas.Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-        for sent in [producer.send("t", b"value") for _ in range(RECORDS)]:
-            sent.result(60)
-
-
 def end_all(cluster: Cluster, *, in_order: bool) -> None:
     if in_order:
         for node_id in (2, 3, 1):
             cluster.stop(node_id)
         return
+    controller = cluster.controller
     for node_id in cluster.node_ids:
         cluster.pause(node_id)  # nobody notices how the others end
-    for node_id in cluster.node_ids:
+    for node_id in sorted(cluster.node_ids, key=lambda node_id: node_id != controller):
         cluster.kill(node_id)
 
 
@@ -310,3 +310,40 @@ def test_three_brokers(
     start_all(cluster, (2, 3, 1) if cell == "copied" else (1, 2, 3))
     assert len(cluster.records("t")) == expected
     assert len({tuple(batches) for batches in cluster.logs("t").values()}) == 1
+
+
+def test_where_dead_brokers_look_alive_one_keeps_its_replica(zookeeper: ZooKeeperServer) -> None:
+    """ZooKeeper ends sessions later: the first brokers that start without their disks take those of the others for
+    alive, and the last one for what they are."""
+    settings = {"zookeeper.connect": zookeeper.new_path(), "zookeeper.session.timeout.ms": 4000}
+    with Cluster(3, processes=True, several_machines=True, settings=settings) as cluster:
+        cluster.create_topic("t", assignments={0: [1, 2, 3]})
+        produce(cluster)
+        end_all(cluster, in_order=False)
+        refused = []
+        for node_id in cluster.node_ids:
+            path = directory_of(cluster, node_id)
+            path.rename(kept(path))
+            try:
+                cluster.broker(node_id).start()
+            except NotYet:
+                refused.append(node_id)
+        assert refused, "nobody is left who has the records"
+        for node_id in cluster.node_ids:
+            if node_id not in refused:
+                cluster.kill(node_id)
+            path = directory_of(cluster, node_id)
+            shutil.rmtree(path, ignore_errors=True)
+            kept(path).rename(path)
+        waiting = list(cluster.node_ids)
+
+        def all_run() -> bool:
+            for node_id in tuple(waiting):
+                with suppress(NotYet):  # to be started again, as by a service manager
+                    cluster.broker(node_id).start()
+                    waiting.remove(node_id)
+            return not waiting
+
+        cluster.wait_for(all_run, what="all brokers")
+        cluster.wait_in_sync()
+        assert len(cluster.records("t")) == RECORDS
