@@ -134,10 +134,10 @@ HAPPENED: Final[dict[tuple[str, str], Callable[[Place], None]]] = {
     ("barnabas-registration", "damaged"): overwrite("barnabas-registration"),
     ("log", "missing"): remove_log,
     ("clean-shutdown mark", "missing"): remove(".kafka_cleanshutdown"),
-    ("checkpoints", "missing"): remove("*-checkpoint", "t*-0/*-checkpoint"),
-    ("checkpoints", "damaged"): overwrite("*-checkpoint", "t*-0/*-checkpoint"),
-    ("producer snapshots", "missing"): remove("t*-0/*.snapshot"),
-    ("producer snapshots", "damaged"): overwrite("t*-0/*.snapshot"),
+    ("checkpoints", "missing"): remove("*-checkpoint", "t-[0-9]/*-checkpoint"),
+    ("checkpoints", "damaged"): overwrite("*-checkpoint", "t-[0-9]/*-checkpoint"),
+    ("producer snapshots", "missing"): remove("t-[0-9]/*.snapshot"),
+    ("producer snapshots", "damaged"): overwrite("t-[0-9]/*.snapshot"),
 }
 
 
@@ -316,13 +316,13 @@ def test_where_dead_brokers_look_alive_one_keeps_its_replica(zookeeper: ZooKeepe
     """ZooKeeper ends sessions later: the first brokers that start without their disks take those of the others for
     alive, and the last one for what they are."""
     settings = {"zookeeper.connect": zookeeper.new_path(), "zookeeper.session.timeout.ms": 4000}
-    with Cluster(3, processes=True, several_machines=True, settings=settings) as cluster:
-        cluster.create_topic("t", assignments={0: [1, 2, 3]})
-        produce(cluster)
+    with Cluster(3, processes=True, several_machines=True, log_dirs=2, settings=settings) as cluster:
+        cluster.create_topic("t", assignments={0: [1, 2, 3], 1: [1, 2, 3]})
+        produce(cluster, 0, 1)
         end_all(cluster, in_order=False)
         refused = []
         for node_id in cluster.node_ids:
-            path = directory_of(cluster, node_id)
+            path = directory_of(cluster, node_id) / "log-1"
             path.rename(kept(path))
             try:
                 cluster.broker(node_id).start()
@@ -332,7 +332,7 @@ def test_where_dead_brokers_look_alive_one_keeps_its_replica(zookeeper: ZooKeepe
         for node_id in cluster.node_ids:
             if node_id not in refused:
                 cluster.kill(node_id)
-            path = directory_of(cluster, node_id)
+            path = directory_of(cluster, node_id) / "log-1"
             shutil.rmtree(path, ignore_errors=True)
             kept(path).rename(path)
         waiting = list(cluster.node_ids)
@@ -346,4 +346,4 @@ def test_where_dead_brokers_look_alive_one_keeps_its_replica(zookeeper: ZooKeepe
 
         cluster.wait_for(all_run, what="all brokers")
         cluster.wait_in_sync()
-        assert len(cluster.records("t")) == RECORDS
+        assert len(cluster.records("t")) == 2 * RECORDS
