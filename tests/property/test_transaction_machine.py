@@ -320,6 +320,8 @@ class TransactionMachine(RuleBasedStateMachine):
         if isinstance(answer, RETRIABLE):
             return
         if isinstance(answer, errors.KafkaError):
+            was_aborted = client.transaction is not None and False in client.transaction.outcomes.values()
+            assert not (was_aborted and isinstance(answer, errors.InvalidTxnState)), "a commit that came too late"
             client.reset()
             return
         if client.transaction is not None:

@@ -46,7 +46,7 @@ def test_the_transaction_of_another_process_is_ended(admin: Any, broker: Broker,
         admin.end_transaction(name, **{**who, "producer_id": 77_777}, committed=committed)
     for _ in range(2):
         admin.end_transaction(name, **who, committed=committed)
-    with pytest.raises(InvalidTxnState, match=name):
+    with pytest.raises(InvalidTxnState if committed else ProducerFenced, match=name):
         admin.end_transaction(name, **who, committed=not committed)
     end = admin.list_offsets({(name, 0): "latest"}, isolation="read_committed")[TopicPartition(name, 0)].offset
     assert end == 2

@@ -17,7 +17,7 @@ class TestTimeouts:
         rig.advance(0.002)
         assert rig.state() == "CompleteAbort"
         assert rig.markers.sent[0].commit is False
-        assert isinstance(rig.end(producer), errors.InvalidTxnState)
+        assert isinstance(rig.end(producer), errors.ProducerFenced)
         assert isinstance(rig.end(producer, transaction_version=0), errors.ProducerFenced)
         assert rig.end(producer, commit=False) == (producer[0], producer[1] + 1), "that is what happened"
         assert rig.producer(timeout_ms=2_000) == (producer[0], producer[1] + 2)

@@ -233,8 +233,8 @@ class TransactionOperations(AdminOperations):
 
         For programs that decide about the transactions of several producers; the numbers are those of the producer, as
         its `metrics()` or `prepare_transaction()` tell them. No producer needs to run under the id. A repeat of the
-        same end succeeds. Raises ProducerFenced if the id has a newer epoch, InvalidTxnState if the transaction has
-        ended otherwise or was never begun.
+        same end succeeds. Raises ProducerFenced if the id has a newer epoch or the transaction was aborted meanwhile,
+        InvalidTxnState if it was committed or never begun.
         """
         from barnabas.protocol.messages.end_txn import EndTxnRequest
 
@@ -277,7 +277,9 @@ def _abort_error(code: int, partition: TopicPartition, producer_id: int) -> Kafk
 
 def _end_error(code: int, transactional_id: str) -> KafkaError:
     if code in (InvalidProducerEpoch.code, ProducerFenced.code):
-        return ProducerFenced(f"transactional id {transactional_id!r} is at another epoch: its transaction is over")
+        return ProducerFenced(
+            f"transactional id {transactional_id!r} is at another epoch, or was aborted: its transaction is over"
+        )
     if code == InvalidTxnState.code:
         return InvalidTxnState(f"transactional id {transactional_id!r} has no transaction that could end so")
     if code == InvalidProducerIdMapping.code:

@@ -132,6 +132,10 @@ def _ended_v2(current: TransactionMetadata, request: EndTransaction) -> Transact
     if current.state in IDLE and same and not request.commit:
         # The client does not know whether anything of its transaction arrived: an abort is always in order.
         return S.PREPARE_ABORT
+    if request.commit and not same:
+        # No retry turns an abort into a commit: the coordinator has aborted by itself, at the timeout or for a newer
+        # producer. INVALID_TXN_STATE would end programs that begin anew after PRODUCER_FENCED (KAFKA-20785).
+        raise ProducerFenced(f"the coordinator has aborted the transaction of {request.transactional_id}")
     raise _wrong(current, request)
 
 
