@@ -3,7 +3,7 @@
     python tools/generate_compatibility.py           prints the page
     python tools/generate_compatibility.py --write   writes docs/compatibility.md
 
-The table of Kafka's APIs is that of Apache Kafka 4.3.1; a test holds the page against this script.
+The table of Kafka's APIs is that of Apache Kafka 4.4.0; a test holds the page against this script.
 """
 
 import ast
@@ -26,7 +26,7 @@ NEW_GROUPS: Final = "the new consumer groups (KIP-848)"
 SHARE_GROUPS: Final = "share groups (KIP-932)"
 STREAMS_GROUPS: Final = "streams groups (KIP-1071)"
 TELEMETRY: Final = "client telemetry (KIP-714)"
-FEATURES: Final = "feature levels"
+FEATURES: Final = "feature levels: they come with a release, and no request changes them"
 RAFT: Final = "not needed: there is no Raft quorum, the registry does its work"
 
 
@@ -56,7 +56,7 @@ KAFKA_APIS: Final = (
     KafkaApi(15, "DescribeGroups", 0, 6),
     KafkaApi(16, "ListGroups", 0, 5),
     KafkaApi(17, "SaslHandshake", 0, 1, SECURITY),
-    KafkaApi(18, "ApiVersions", 0, 4),
+    KafkaApi(18, "ApiVersions", 0, 5),
     KafkaApi(19, "CreateTopics", 2, 7),
     KafkaApi(20, "DeleteTopics", 1, 6),
     KafkaApi(21, "DeleteRecords", 0, 2),
@@ -66,7 +66,7 @@ KAFKA_APIS: Final = (
     KafkaApi(25, "AddOffsetsToTxn", 0, 4),
     KafkaApi(26, "EndTxn", 0, 5),
     KafkaApi(27, "WriteTxnMarkers", 1, 2),
-    KafkaApi(28, "TxnOffsetCommit", 0, 5),
+    KafkaApi(28, "TxnOffsetCommit", 0, 6),
     KafkaApi(29, "DescribeAcls", 1, 3, SECURITY),
     KafkaApi(30, "CreateAcls", 1, 3, SECURITY),
     KafkaApi(31, "DeleteAcls", 1, 3, SECURITY),
@@ -80,7 +80,7 @@ KAFKA_APIS: Final = (
     KafkaApi(39, "RenewDelegationToken", 1, 2, SECURITY),
     KafkaApi(40, "ExpireDelegationToken", 1, 2, SECURITY),
     KafkaApi(41, "DescribeDelegationToken", 1, 3, SECURITY),
-    KafkaApi(42, "DeleteGroups", 0, 2),
+    KafkaApi(42, "DeleteGroups", 0, 3),
     KafkaApi(43, "ElectLeaders", 0, 2),
     KafkaApi(44, "IncrementalAlterConfigs", 0, 1),
     KafkaApi(45, "AlterPartitionReassignments", 0, 1),
@@ -114,13 +114,15 @@ KAFKA_APIS: Final = (
     KafkaApi(85, "WriteShareGroupState", 0, 1, SHARE_GROUPS),
     KafkaApi(86, "DeleteShareGroupState", 0, 0, SHARE_GROUPS),
     KafkaApi(87, "ReadShareGroupStateSummary", 0, 1, SHARE_GROUPS),
-    KafkaApi(88, "StreamsGroupHeartbeat", 0, 0, STREAMS_GROUPS),
-    KafkaApi(89, "StreamsGroupDescribe", 0, 0, STREAMS_GROUPS),
+    KafkaApi(88, "StreamsGroupHeartbeat", 0, 1, STREAMS_GROUPS),
+    KafkaApi(89, "StreamsGroupDescribe", 0, 1, STREAMS_GROUPS),
     KafkaApi(90, "DescribeShareGroupOffsets", 0, 1, SHARE_GROUPS),
     KafkaApi(91, "AlterShareGroupOffsets", 0, 0, SHARE_GROUPS),
     KafkaApi(92, "DeleteShareGroupOffsets", 0, 0, SHARE_GROUPS),
+    KafkaApi(93, "StreamsGroupTopologyDescriptionUpdate", 0, 0, STREAMS_GROUPS),
+    KafkaApi(94, "UnregisterController", 0, 0, RAFT),
 )
-"""The APIs that a broker of Apache Kafka 4.3.1 offers its clients. Keys 4 to 7 are gone from the protocol; 52 to 54,
+"""The APIs that a broker of Apache Kafka 4.4.0 offers its clients. Keys 4 to 7 are gone from the protocol; 52 to 54,
 56, 58, 59, 62, 63, 67, 70, 73 and 82 are spoken among Kafka's controllers only."""
 
 _DEFAULTS: Final = (
@@ -134,13 +136,23 @@ _HEAD: Final = """# Compatibility
 
 Made by `tools/generate_compatibility.py`; do not edit.
 
-The measure is Apache Kafka 4.3.1. A broker tells its clients in ApiVersions what it serves, and clients switch their
+The measure is Apache Kafka 4.4.0. A broker tells its clients in ApiVersions what it serves, and clients switch their
 features by that list; so an API stands there only when all of it works.
 """
 
 
 _BEYOND: Final = """
 * **Tiered storage**: everything is local.
+"""
+
+_CLIENTS: Final = """
+## Defects of clients
+
+These lose records with any broker, Kafka's included.
+
+* **KafkaJS**, as an idempotent producer: after a retry it gives a record for another partition a sequence number that
+  it has used there before. The broker takes the record for a repetition, so one that KafkaJS calls acknowledged may not
+  be there. Without `idempotent: true` records are there twice after some retries, and none is missing.
 """
 
 
@@ -160,6 +172,7 @@ def render() -> str:
         parts.append(f"* **{area[0].upper()}{area[1:]}**: {names}.")
     parts.append("\nBeyond single APIs:\n")
     parts.append(_BEYOND.strip())
+    parts.append(_CLIENTS.rstrip())
     parts.append("\n## Settings\n")
     parts.append("[settings.md](settings.md) lists what a setting does here. Defaults that are not Kafka's:\n")
     parts.append("| setting | here | Kafka |\n|---|---|---|")

@@ -1,7 +1,8 @@
 """Writes src/barnabas/protocol/messages/ from the schemas that the kio package ships.
 
-kio has one dataclass per API *version*; ours is one class per API with the union of the versions' fields. Run after an
-upgrade of kio: `python tools/generate_messages.py`. A test regenerates and compares.
+kio has one dataclass per API *version*; ours is one class per API with the union of the versions' fields. Versions
+newer than kio stand in NEW_VERSIONS. Run after an upgrade of kio: `python tools/generate_messages.py`. A test
+regenerates and compares.
 """
 
 import datetime
@@ -52,6 +53,37 @@ EXTENSIONS = [
     ("describe_cluster", "DescribeClusterBroker", "broker_epoch", "int64", range(3), 10_000),
 ]
 """Tagged fields of our own: API, struct, name, kind, versions, tag. Other clients skip tags unknown to them."""
+
+
+class NewVersion(NamedTuple):
+    """A version of an API that kio does not have yet."""
+
+    version: int
+    added: tuple[tuple[str, str, str, str, Any], ...]
+    """Fields that begin with it: struct, name, kind, the field before it, default. Those of None are nullable."""
+    removed: tuple[tuple[str, str], ...] = ()
+    """Fields that end before it: struct, name."""
+
+
+NEW_VERSIONS = {
+    "api_versions": NewVersion(
+        5,  # KIP-1242
+        (
+            ("ApiVersionsRequest", "cluster_id", "string", "client_software_version", None),
+            ("ApiVersionsRequest", "node_id", "int32", "cluster_id", -1),
+        ),
+    ),
+    "txn_offset_commit": NewVersion(
+        6,  # KIP-1319
+        (
+            ("TxnOffsetCommitRequestTopic", "topic_id", "uuid", "name", None),
+            ("TxnOffsetCommitResponseTopic", "topic_id", "uuid", "name", None),
+        ),
+        (("TxnOffsetCommitRequestTopic", "name"), ("TxnOffsetCommitResponseTopic", "name")),
+    ),
+    "delete_groups": NewVersion(3, (("DeletableGroupResult", "error_message", "string", "error_code", None),)),
+}
+"""The versions that Kafka 4.4.0 has beyond kio's schemas. An entry goes when kio has it."""
 DATA = ["consumer_protocol_subscription", "consumer_protocol_assignment", "default_principal_data"]
 
 HEADER = (
@@ -189,6 +221,24 @@ def render_class(struct: Struct, base: str, extra: list[str]) -> str:
     return "\n".join([f"class {struct.name}({base}):", *(lines or ["    pass"])])
 
 
+def add_version(collector: Collector, new: NewVersion, flexible: dict[int, bool]) -> None:
+    """Adds a version that kio does not have to the structs of a message."""
+    assert new.version == max(flexible) + 1, f"kio has version {new.version}"
+    flexible[new.version] = flexible[new.version - 1]
+    for struct in collector.structs.values():
+        for attribute in struct.attributes.values():
+            if new.version - 1 in attribute.versions and (struct.name, attribute.name) not in new.removed:
+                for versions in (attribute.versions, attribute.nullable, attribute.tag_versions):
+                    if new.version - 1 in versions:
+                        versions.append(new.version)
+    for struct_name, name, kind, previous, default in new.added:
+        if struct_name in collector.structs:
+            struct = collector.structs[struct_name]
+            nullable = [new.version] if default is None and kind != "uuid" else []
+            struct.attributes[name] = Attribute(name, kind, False, False, [new.version], nullable, default=default)
+            struct.order.insert(struct.order.index(previous) + 1, name)
+
+
 def collect(name: str, kind: EntityType) -> tuple[Collector, str, dict[int, bool], int]:
     collector = Collector()
     flexible: dict[int, bool] = {}
@@ -200,6 +250,8 @@ def collect(name: str, kind: EntityType) -> tuple[Collector, str, dict[int, bool
         root = collector.add(cls, version)
         flexible[version] = cls.__flexible__
         key = getattr(cls, "__api_key__", -1)
+    if name in NEW_VERSIONS:
+        add_version(collector, NEW_VERSIONS[name], flexible)
     for api, struct_name, field_name, field_kind, versions, tag in EXTENSIONS:
         if api == name and struct_name in collector.structs:
             struct = collector.structs[struct_name]

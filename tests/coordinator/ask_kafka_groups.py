@@ -3,7 +3,7 @@
     cd tests; python -m coordinator.ask_kafka_groups 127.0.0.1:9092
 
 The broker must be empty and run with group.initial.rebalance.delay.ms=0, group.max.size=3 and
-offset.metadata.max.bytes=100. What stands in the file is from Apache Kafka 4.3.1.
+offset.metadata.max.bytes=100. What stands in the file is from Apache Kafka 4.4.0.
 """
 
 import sys

@@ -343,6 +343,7 @@ class Rig:
         group: str = "g",
         instance: str | None = None,
         metadata: str | None = "",
+        version: int = 5,
     ) -> Later:
         later = Later()
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
@@ -362,7 +363,7 @@ class Rig:
             generation_id=generation,
             topics=[TxnOffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in topics.items()],
         )
-        self.groups.commit_transactional_offsets(request, None, reply=later)
+        self.groups.commit_transactional_offsets(request, None, api_version=version, reply=later)
         return later
 
     def end_transaction(self, *, commit: bool, producer: tuple[int, int] = (9, 0), group: str = "g") -> Later:

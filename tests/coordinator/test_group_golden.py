@@ -1,4 +1,4 @@
-"""The script of `group_script.py` against the handlers, step by step compared with what Apache Kafka 4.3.1 answered."""
+"""The script of `group_script.py` against the handlers, step by step compared with what Apache Kafka 4.4.0 answered."""
 
 import asyncio
 from collections.abc import Iterator

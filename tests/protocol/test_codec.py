@@ -18,6 +18,8 @@ from barnabas.protocol.schema import Field, Message  # noqa: E402
 
 OWN_TAGS_FROM = 10_000
 """Tagged fields of our own, which kio does not know."""
+NEWER_THAN_KIO = {(18, 5), (28, 6), (42, 3)}
+"""API keys and versions that only Kafka 4.4.0 itself can be compared with."""
 _RANGES = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 
 
@@ -57,18 +59,20 @@ def random_message(cls: type[Message], version: int, rng: random.Random, depth: 
     return cls(**{f.name: _value(f, version, rng, depth) for f in present})
 
 
-def _all_cases():
+def _all_cases(*, known_to_kio: bool = False):
     for key in REQUESTS:
         for index, kind in ((0, "request"), (1, "response")):
             cls = apis.message_classes(key)[index]
             for version in range(cls.FIRST_VERSION, cls.LAST_VERSION + 1):
+                if known_to_kio and (key, version) in NEWER_THAN_KIO:
+                    continue
                 yield pytest.param(key, kind, cls, version, id=f"{cls.__name__}-v{version}")
 
 
 CASES = list(_all_cases())
 
 
-@pytest.mark.parametrize(("key", "kind", "cls", "version"), CASES)
+@pytest.mark.parametrize(("key", "kind", "cls", "version"), [*_all_cases(known_to_kio=True)])
 def test_agrees_with_kio(key, kind, cls, version):
     rng = random.Random(f"{key}{kind}{version}")
     load = kio_index.load_request_schema if kind == "request" else kio_index.load_response_schema

@@ -1,8 +1,9 @@
 """The features in ApiVersions: the finalized levels of the cluster, and the supported levels of a broker.
 
 Only what is true is listed. `metadata.version` is 4.0-IV3, the level whose client-visible behaviour is served here;
-`transaction.version` 2 is KIP-890's. `group.version` and `share.version` are absent until the new consumer groups and
-share groups work: clients switch these on by this list.
+`transaction.version` 2 is KIP-890's, `eligible.leader.replicas.version` 1 is KIP-966's. `group.version`,
+`share.version` and `streams.version` are absent until the groups of these kinds work: clients switch them on by this
+list.
 """
 
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ class Features(NamedTuple):
 
 
 FEATURES: Final = Features(
-    supported={"metadata.version": (7, 25), "transaction.version": (0, 2)},
-    finalized={"metadata.version": 25, "transaction.version": 2},
-    epoch=1,
+    supported={"metadata.version": (7, 25), "transaction.version": (0, 2), "eligible.leader.replicas.version": (0, 1)},
+    finalized={"metadata.version": 25, "transaction.version": 2, "eligible.leader.replicas.version": 1},
+    epoch=2,
 )

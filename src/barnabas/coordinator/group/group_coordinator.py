@@ -255,13 +255,14 @@ class GroupCoordinator:
         request: TxnOffsetCommitRequest,
         guard: VerificationGuard | None,
         *,
+        api_version: int,
         reply: Callable[[TxnOffsetCommitResponse | KafkaError], None],
     ) -> None:
         """Handles TxnOffsetCommit of existing topics, with the guard for the log. The offsets count when the end marker
         commits the transaction."""
         self.runtime.run(
             self.partition_for(request.group_id),
-            lambda shard: shard.commit_transactional_offsets(request),
+            lambda shard: shard.commit_transactional_offsets(request, api_version),
             reply,
             transaction=Transaction(ProducerId(request.producer_id), request.producer_epoch, guard),
         )

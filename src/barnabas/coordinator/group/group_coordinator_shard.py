@@ -29,6 +29,7 @@ S = ClassicGroupState
 
 GROUP_TYPE = "classic"
 FIRST_COMMIT_VERSION_WITH_GROUP_NOT_FOUND = 9
+FIRST_TXN_COMMIT_VERSION_WITH_GROUP_NOT_FOUND = 6
 FIRST_DESCRIBE_VERSION_WITH_GROUP_NOT_FOUND = 6
 
 
@@ -130,14 +131,12 @@ class GroupCoordinatorShard:
             if generation_id < 0:
                 # A consumer that assigns partitions itself, or an administrator: the replay makes a simple group.
                 return None
-            if api_version >= FIRST_COMMIT_VERSION_WITH_GROUP_NOT_FOUND:
-                raise GroupIdNotFound(f"Group {request.group_id} not found.")
-            raise IllegalGeneration(f"Group {request.group_id} not found.")
+            raise _not_found(request.group_id, api_version >= FIRST_COMMIT_VERSION_WITH_GROUP_NOT_FOUND)
         group.check_offset_commit(request.member_id, request.group_instance_id, generation_id)
         return group.members.get(request.member_id)
 
     def commit_transactional_offsets(
-        self, request: TxnOffsetCommitRequest
+        self, request: TxnOffsetCommitRequest, api_version: int
     ) -> CoordinatorResult[GroupRecord, TxnOffsetCommitResponse]:
         """Handles TxnOffsetCommit of existing topics. Raises KafkaError for the whole request.
 
@@ -146,7 +145,7 @@ class GroupCoordinatorShard:
         group = self.groups.get(request.group_id)
         if group is None:
             if request.generation_id >= 0:
-                raise IllegalGeneration(f"Group {request.group_id} not found.")
+                raise _not_found(request.group_id, api_version >= FIRST_TXN_COMMIT_VERSION_WITH_GROUP_NOT_FOUND)
         else:
             group.check_offset_commit(
                 request.member_id, request.group_instance_id, request.generation_id, transactional=True
@@ -204,7 +203,9 @@ class GroupCoordinatorShard:
             try:
                 self._find(group_id).check_delete()
             except KafkaError as error:
-                results.append(DeletableGroupResult(group_id=group_id, error_code=error.code))
+                results.append(
+                    DeletableGroupResult(group_id=group_id, error_code=error.code, error_message=error.message or None)
+                )
                 continue
             records += self.offsets.tombstones(group_id)
             records.append(GroupMetadata(group_id, None))
@@ -257,3 +258,8 @@ class GroupCoordinatorShard:
             for group in self.groups.values()
             if not wanted_states or group.state.value.lower() in wanted_states
         ]
+
+
+def _not_found(group_id: str, is_told: bool) -> KafkaError:
+    """Returns the error for a commit of a member whose group does not exist, which older clients know by another."""
+    return (GroupIdNotFound if is_told else IllegalGeneration)(f"Group {group_id} not found.")

@@ -150,14 +150,15 @@ class OffsetMetadataManager:
     def commit_transactional(
         self, request: TxnOffsetCommitRequest, now_ms: int
     ) -> tuple[list[OffsetCommit], TxnOffsetCommitResponse]:
-        """Does the same for a commit within a transaction, which has neither topic ids nor a retention time."""
+        """Does the same for a commit within a transaction, which has no retention time."""
         records: list[OffsetCommit] = []
         topics = []
         for topic in request.topics:
-            added, results = self._commit((request.group_id, topic.name), topic.partitions, now_ms)
+            place = (request.group_id, topic.name)
+            added, results = self._commit(place, topic.partitions, now_ms, topic_id=topic.topic_id)
             records += added
             partitions = [TxnOffsetCommitResponsePartition(partition_index=i, error_code=code) for i, code in results]
-            topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
+            topics.append(TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
         return records, TxnOffsetCommitResponse(topics=topics)
 
     def _commit(

@@ -11,38 +11,40 @@ class ApiVersionsRequest(Request):
     API_KEY = 18
     FLEXIBLE_FROM = 3
     FIRST_VERSION = 0
-    LAST_VERSION = 4
-    client_software_name: str = field("string", 3, 4, default='')
-    client_software_version: str = field("string", 3, 4, default='')
+    LAST_VERSION = 5
+    client_software_name: str = field("string", 3, 5, default='')
+    client_software_version: str = field("string", 3, 5, default='')
+    cluster_id: str | None = field("string", 5, 5, default=None, nullable_from=5)
+    node_id: int = field("int32", 5, 5, default=-1)
 
 
 class ApiVersion(Message):
-    api_key: int = field("int16", 0, 4, default=0)
-    min_version: int = field("int16", 0, 4, default=0)
-    max_version: int = field("int16", 0, 4, default=0)
+    api_key: int = field("int16", 0, 5, default=0)
+    min_version: int = field("int16", 0, 5, default=0)
+    max_version: int = field("int16", 0, 5, default=0)
 
 
 class SupportedFeatureKey(Message):
-    name: str = field("string", 3, 4, default='')
-    min_version: int = field("int16", 3, 4, default=0)
-    max_version: int = field("int16", 3, 4, default=0)
+    name: str = field("string", 3, 5, default='')
+    min_version: int = field("int16", 3, 5, default=0)
+    max_version: int = field("int16", 3, 5, default=0)
 
 
 class FinalizedFeatureKey(Message):
-    name: str = field("string", 3, 4, default='')
-    max_version_level: int = field("int16", 3, 4, default=0)
-    min_version_level: int = field("int16", 3, 4, default=0)
+    name: str = field("string", 3, 5, default='')
+    max_version_level: int = field("int16", 3, 5, default=0)
+    min_version_level: int = field("int16", 3, 5, default=0)
 
 
 class ApiVersionsResponse(Response):
     API_KEY = 18
     FLEXIBLE_FROM = 3
     FIRST_VERSION = 0
-    LAST_VERSION = 4
-    error_code: int = field("int16", 0, 4, default=0)
-    api_keys: Sequence[ApiVersion] = field(ApiVersion, 0, 4, default=(), array=True)
-    throttle_time_ms: int = field("int32", 1, 4, default=0)
-    supported_features: Sequence[SupportedFeatureKey] = field(SupportedFeatureKey, 3, 4, default=(), array=True, tag=0)
-    finalized_features_epoch: int = field("int64", 3, 4, default=-1, tag=1)
-    finalized_features: Sequence[FinalizedFeatureKey] = field(FinalizedFeatureKey, 3, 4, default=(), array=True, tag=2)
-    zk_migration_ready: bool = field("bool", 3, 4, default=False, tag=3)
+    LAST_VERSION = 5
+    error_code: int = field("int16", 0, 5, default=0)
+    api_keys: Sequence[ApiVersion] = field(ApiVersion, 0, 5, default=(), array=True)
+    throttle_time_ms: int = field("int32", 1, 5, default=0)
+    supported_features: Sequence[SupportedFeatureKey] = field(SupportedFeatureKey, 3, 5, default=(), array=True, tag=0)
+    finalized_features_epoch: int = field("int64", 3, 5, default=-1, tag=1)
+    finalized_features: Sequence[FinalizedFeatureKey] = field(FinalizedFeatureKey, 3, 5, default=(), array=True, tag=2)
+    zk_migration_ready: bool = field("bool", 3, 5, default=False, tag=3)

@@ -11,19 +11,20 @@ class DeleteGroupsRequest(Request):
     API_KEY = 42
     FLEXIBLE_FROM = 2
     FIRST_VERSION = 0
-    LAST_VERSION = 2
-    groups_names: Sequence[str] = field("string", 0, 2, default=(), array=True)
+    LAST_VERSION = 3
+    groups_names: Sequence[str] = field("string", 0, 3, default=(), array=True)
 
 
 class DeletableGroupResult(Message):
-    group_id: str = field("string", 0, 2, default='')
-    error_code: int = field("int16", 0, 2, default=0)
+    group_id: str = field("string", 0, 3, default='')
+    error_code: int = field("int16", 0, 3, default=0)
+    error_message: str | None = field("string", 3, 3, default=None, nullable_from=3)
 
 
 class DeleteGroupsResponse(Response):
     API_KEY = 42
     FLEXIBLE_FROM = 2
     FIRST_VERSION = 0
-    LAST_VERSION = 2
-    throttle_time_ms: int = field("int32", 0, 2, default=0)
-    results: Sequence[DeletableGroupResult] = field(DeletableGroupResult, 0, 2, default=(), array=True)
+    LAST_VERSION = 3
+    throttle_time_ms: int = field("int32", 0, 3, default=0)
+    results: Sequence[DeletableGroupResult] = field(DeletableGroupResult, 0, 3, default=(), array=True)

@@ -3,51 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import UUID
 
 from barnabas.protocol.schema import Message, Request, Response, field
 
+ZERO_UUID = UUID(int=0)
+
 
 class TxnOffsetCommitRequestPartition(Message):
-    partition_index: int = field("int32", 0, 5, default=0)
-    committed_offset: int = field("int64", 0, 5, default=0)
-    committed_leader_epoch: int = field("int32", 2, 5, default=-1)
-    committed_metadata: str | None = field("string", 0, 5, default='', nullable_from=0)
+    partition_index: int = field("int32", 0, 6, default=0)
+    committed_offset: int = field("int64", 0, 6, default=0)
+    committed_leader_epoch: int = field("int32", 2, 6, default=-1)
+    committed_metadata: str | None = field("string", 0, 6, default='', nullable_from=0)
 
 
 class TxnOffsetCommitRequestTopic(Message):
     name: str = field("string", 0, 5, default='')
-    partitions: Sequence[TxnOffsetCommitRequestPartition] = field(TxnOffsetCommitRequestPartition, 0, 5, default=(), array=True)
+    topic_id: UUID = field("uuid", 6, 6, default=ZERO_UUID)
+    partitions: Sequence[TxnOffsetCommitRequestPartition] = field(TxnOffsetCommitRequestPartition, 0, 6, default=(), array=True)
 
 
 class TxnOffsetCommitRequest(Request):
     API_KEY = 28
     FLEXIBLE_FROM = 3
     FIRST_VERSION = 0
-    LAST_VERSION = 5
-    transactional_id: str = field("string", 0, 5, default='')
-    group_id: str = field("string", 0, 5, default='')
-    producer_id: int = field("int64", 0, 5, default=0)
-    producer_epoch: int = field("int16", 0, 5, default=0)
-    generation_id: int = field("int32", 3, 5, default=-1)
-    member_id: str = field("string", 3, 5, default='')
-    group_instance_id: str | None = field("string", 3, 5, default=None, nullable_from=3)
-    topics: Sequence[TxnOffsetCommitRequestTopic] = field(TxnOffsetCommitRequestTopic, 0, 5, default=(), array=True)
+    LAST_VERSION = 6
+    transactional_id: str = field("string", 0, 6, default='')
+    group_id: str = field("string", 0, 6, default='')
+    producer_id: int = field("int64", 0, 6, default=0)
+    producer_epoch: int = field("int16", 0, 6, default=0)
+    generation_id: int = field("int32", 3, 6, default=-1)
+    member_id: str = field("string", 3, 6, default='')
+    group_instance_id: str | None = field("string", 3, 6, default=None, nullable_from=3)
+    topics: Sequence[TxnOffsetCommitRequestTopic] = field(TxnOffsetCommitRequestTopic, 0, 6, default=(), array=True)
 
 
 class TxnOffsetCommitResponsePartition(Message):
-    partition_index: int = field("int32", 0, 5, default=0)
-    error_code: int = field("int16", 0, 5, default=0)
+    partition_index: int = field("int32", 0, 6, default=0)
+    error_code: int = field("int16", 0, 6, default=0)
 
 
 class TxnOffsetCommitResponseTopic(Message):
     name: str = field("string", 0, 5, default='')
-    partitions: Sequence[TxnOffsetCommitResponsePartition] = field(TxnOffsetCommitResponsePartition, 0, 5, default=(), array=True)
+    topic_id: UUID = field("uuid", 6, 6, default=ZERO_UUID)
+    partitions: Sequence[TxnOffsetCommitResponsePartition] = field(TxnOffsetCommitResponsePartition, 0, 6, default=(), array=True)
 
 
 class TxnOffsetCommitResponse(Response):
     API_KEY = 28
     FLEXIBLE_FROM = 3
     FIRST_VERSION = 0
-    LAST_VERSION = 5
-    throttle_time_ms: int = field("int32", 0, 5, default=0)
-    topics: Sequence[TxnOffsetCommitResponseTopic] = field(TxnOffsetCommitResponseTopic, 0, 5, default=(), array=True)
+    LAST_VERSION = 6
+    throttle_time_ms: int = field("int32", 0, 6, default=0)
+    topics: Sequence[TxnOffsetCommitResponseTopic] = field(TxnOffsetCommitResponseTopic, 0, 6, default=(), array=True)

@@ -21,6 +21,9 @@ def test_delete(world: World, version: int) -> None:
     assert codes.pop("ghost") == errors.GroupIdNotFound.code
     assert codes.pop("") == errors.GroupIdNotFound.code
     assert set(codes.values()) == {0}
+    reasons = {result.group_id: result.error_message for result in results}
+    assert bool(reasons["g"]) == bool(reasons["ghost"]) == (version >= 3)
+    assert reasons["simple-3"] is None
     assert len(codes) == 10
     assert [group.group_id for group in world.ask(ApiKey.LIST_GROUPS, 0).groups] == ["g"]
     assert world.rig.fetch_everything("simple-3") == {}

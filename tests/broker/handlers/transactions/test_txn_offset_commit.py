@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -24,6 +25,7 @@ from barnabas.errors import (
 from barnabas.protocol.apis import SERVED, ApiKey
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.messages.offset_fetch import (
+    ZERO_UUID,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
     OffsetFetchResponseGroup,
@@ -63,19 +65,30 @@ class Sent:
         assert not self.waits
         answer = self._answer.result() if isinstance(self._answer, asyncio.Future) else self._answer
         response, _ = decode(TxnOffsetCommitResponse, self._version, bytes(encode(answer, self._version)))
-        names = [topic.name for topic in response.topics]
+        names = [topic.name or name_of(self._rig, topic.topic_id) for topic in response.topics]
         assert len(set(names)) == len(names), "a topic stands once"
         return {
-            (topic.name, p.partition_index): type(error_for(p.error_code)).__name__ if p.error_code else ""
-            for topic in response.topics
+            (name, p.partition_index): type(error_for(p.error_code)).__name__ if p.error_code else ""
+            for name, topic in zip(names, response.topics, strict=True)
             for p in topic.partitions
         }
+
+
+def id_of(rig: ProduceRig, name: str) -> UUID:
+    topic = rig.broker.image.topics.get(name)
+    return UUID(int=77) if topic is None else topic.topic_id
+
+
+def name_of(rig: ProduceRig, topic_id: UUID) -> str:
+    topic = rig.broker.image.topic_by_id(topic_id)
+    return "gone" if topic is None else topic.name
 
 
 def send(rig: ProduceRig, version: int = 5, *, topics: dict[str, dict[int, int]] | None = None, **fields: Any) -> Sent:
     wanted = [
         TxnOffsetCommitRequestTopic(
             name=name,
+            topic_id=id_of(rig, name),
             partitions=[
                 TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
                 for index, offset in offsets.items()
@@ -92,10 +105,10 @@ def send(rig: ProduceRig, version: int = 5, *, topics: dict[str, dict[int, int]]
     return Sent(rig, handle(rig.broker, received, context), version)
 
 
-def fetched(rig: ProduceRig, *indexes: int) -> list[int]:
+def fetched(rig: ProduceRig, *indexes: int, topic_id: UUID = ZERO_UUID) -> list[int]:
     """-2 stands for what is not decided."""
     answers: list[list[OffsetFetchResponseGroup]] = []
-    wanted = [OffsetFetchRequestTopics(name="t", partition_indexes=indexes)]
+    wanted = [OffsetFetchRequestTopics(name="t", topic_id=topic_id, partition_indexes=indexes)]
     group = OffsetFetchRequestGroup(group_id="g", topics=wanted)
     rig.broker.groups.fetch_offsets([group], require_stable=True, reply=answers.append)
     return [-2 if p.error_code else p.committed_offset for p in answers[0][0].topics[0].partitions]
@@ -155,7 +168,17 @@ def test_what_does_not_exist_is_refused_alone(rig: ProduceRig, version: int) -> 
     rig.coordinator.at_once = None
     sent = send(rig, version, topics={"t": {0: 5, 9: 6, -1: 7}, "gone": {0: 8}})
     unknown = "UnknownTopicOrPartition"
-    assert sent.errors == {("t", 0): "", ("t", 9): unknown, ("t", -1): unknown, ("gone", 0): unknown}
+    gone = unknown if version < 6 else "UnknownTopicId"
+    assert sent.errors == {("t", 0): "", ("t", 9): unknown, ("t", -1): unknown, ("gone", 0): gone}
+
+
+def test_offsets_of_a_topic_that_is_gone_are_not_those_of_one_with_its_name(rig: ProduceRig) -> None:
+    rig.coordinator.at_once = None
+    assert send(rig, 6, topics={"t": {0: 5}}).errors == {("t", 0): ""}
+    write_markers(rig.broker, EndMarkers(7, 1, True, 0, 2, [home(rig)]), lambda _: None)
+    assert fetched(rig, 0) == [5]
+    assert fetched(rig, 0, topic_id=id_of(rig, "t")) == [5]
+    assert fetched(rig, 0, topic_id=UUID(int=78)) == [-1]
 
 
 def test_nothing_that_exists_asks_nobody(rig: ProduceRig) -> None:
@@ -168,9 +191,12 @@ def test_a_group_needs_a_name(rig: ProduceRig) -> None:
     assert rig.coordinator.asks == []
 
 
-def test_members_that_are_not_there(rig: ProduceRig) -> None:
+@pytest.mark.parametrize("version", VERSIONS[3:])
+def test_members_that_are_not_there(rig: ProduceRig, version: int) -> None:
+    """As Kafka 4.4.0 answers."""
     rig.coordinator.at_once = None
-    assert send(rig, generation_id=3, member_id="m").errors == {("t", 0): "IllegalGeneration"}
+    error = "IllegalGeneration" if version < 6 else "GroupIdNotFound"
+    assert send(rig, version, generation_id=3, member_id="m").errors == {("t", 0): error}
 
 
 def test_an_end_marker_overtakes_the_answer(rig: ProduceRig) -> None:

@@ -1,12 +1,12 @@
-"""ApiVersions v0-v4. Lists the served APIs and versions; a request in an unknown version gets a v0 response with error
-35."""
+"""ApiVersions v0-v5. Lists the served APIs and versions; a request in an unknown version gets a v0 response with error
+35. From v5 on clients say which broker of which cluster they mean (KIP-1242)."""
 
 from collections.abc import Mapping
 
 from barnabas.broker.requests.dispatch import frame_of
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
-from barnabas.errors import InvalidRequest, UnsupportedVersion
+from barnabas.errors import InvalidRequest, RebootstrapRequired, UnsupportedVersion
 from barnabas.metadata.features import FEATURES
 from barnabas.network.connection import Parts
 from barnabas.protocol.apis import ADVERTISED_PRODUCE_FIRST, SERVED, ApiKey, VersionRange
@@ -22,16 +22,19 @@ from barnabas.protocol.messages.api_versions import (
 _LAST_VERSION = SERVED[ApiKey.API_VERSIONS].last
 _encoded: dict[int, bytes] = {}
 """The encoded response to clients by version."""
+_NO_NODE = -1
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-")
 
 
 def handle_frame(broker: BrokerServices, frame: memoryview, position: int, context: RequestContext) -> Parts:
-    return (refusal(frame, position, context) or _answer(context),)
+    return (refusal(broker, frame, position, context) or _answer(context),)
 
 
-def refusal(frame: memoryview, position: int, context: RequestContext) -> bytes | bytearray | None:
-    """Returns the response to a request that must be sent again or is invalid, and None for any other. Notes the
-    client's software."""
+def refusal(
+    broker: BrokerServices, frame: memoryview, position: int, context: RequestContext
+) -> bytes | bytearray | None:
+    """Returns the response to a request that must be sent again, is invalid or is meant for another broker, and None
+    for any other. Notes the client's software."""
     if not 0 <= context.api_version <= _LAST_VERSION:
         context.api_version = 0
         served = SERVED[ApiKey.API_VERSIONS]
@@ -41,6 +44,14 @@ def refusal(frame: memoryview, position: int, context: RequestContext) -> bytes 
     if context.api_version >= 3:
         if not (_is_valid(request.client_software_name) and _is_valid(request.client_software_version)):
             return frame_of(context, ApiVersionsResponse(error_code=InvalidRequest.code))
+        if (request.cluster_id is None) != (request.node_id == _NO_NODE):
+            return frame_of(context, ApiVersionsResponse(error_code=InvalidRequest.code))
+        if request.cluster_id is not None and (request.cluster_id, request.node_id) != (
+            broker.cluster_id,
+            broker.node_id,
+        ):
+            # Its address belongs to this broker now: it must not take our metadata for those of its cluster.
+            return frame_of(context, ApiVersionsResponse(error_code=RebootstrapRequired.code))
         context.connection.client_software = f"{request.client_software_name} {request.client_software_version}"
     return None
 

@@ -1,4 +1,4 @@
-"""DeleteGroups v0-v2: removes empty groups with their offsets. Other groups get NON_EMPTY_GROUP or
+"""DeleteGroups v0-v3: removes empty groups with their offsets. Other groups get NON_EMPTY_GROUP or
 GROUP_ID_NOT_FOUND."""
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""ApiVersions v0-v4 for brokers. Lists the APIs of brokers as well, which clients never see."""
+"""ApiVersions v0-v5 for brokers. Lists the APIs of brokers as well, which clients never see."""
 
 from barnabas.broker.handlers.cluster.api_versions import describe, refusal
 from barnabas.broker.requests.dispatch import frame_of
@@ -9,5 +9,5 @@ from barnabas.protocol.apis import SERVED_TO_BROKERS
 
 
 def handle_frame(broker: BrokerServices, frame: memoryview, position: int, context: RequestContext) -> Parts:
-    refused = refusal(frame, position, context)
+    refused = refusal(broker, frame, position, context)
     return (refused or frame_of(context, describe(context.api_version, SERVED_TO_BROKERS)),)

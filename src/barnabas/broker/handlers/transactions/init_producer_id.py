@@ -4,7 +4,7 @@ A transactional producer fences the producer that had the id before and aborts i
 then CONCURRENT_TRANSACTIONS, and the client retries. From v3 on a producer may name its former producer id and epoch
 (KIP-360), from v6 on it may take part in two-phase commits (KIP-939).
 
-Where we differ from Kafka: v6 is served without `unstable.api.versions.enable`, which Kafka 4.3 requires, and
+Where we differ from Kafka: v6 is served without `unstable.api.versions.enable`, which Kafka requires, and
 KeepPreparedTxn works.
 """
 

@@ -1,13 +1,15 @@
-"""TxnOffsetCommit v0-v5: offsets of a group as part of a producer's transaction (KIP-98, fenced by KIP-447 from v3 on).
+"""TxnOffsetCommit v0-v6: offsets of a group as part of a producer's transaction (KIP-98, fenced by KIP-447 from v3 on).
+Topics by name, from v6 on by id (KIP-1319).
 
 The partition of __consumer_offsets that they go to has to be in the transaction: up to v4 AddOffsetsToTxn adds it, and
 the transaction coordinator verifies that; from v5 on this request adds it (KIP-890).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from barnabas.broker.produce.add_partitions_to_txn_manager import ClientSupport, VerificationResults
+from barnabas.broker.requests.committed_topics import merged, resolve
 from barnabas.broker.requests.duplicates import topics_once
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
@@ -20,12 +22,10 @@ from barnabas.errors import (
     InvalidGroupId,
     KafkaError,
     NetworkException,
-    UnknownTopicOrPartition,
 )
 from barnabas.log.producers.verification_guards import Sender
 from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
@@ -37,46 +37,25 @@ _KNOWS_LOADING_FROM: Final = 2
 """Producers before 2.0 could fail for good on COORDINATOR_LOAD_IN_PROGRESS."""
 _ABORTABLE_FROM: Final = 4
 _ADDS_PARTITIONS_FROM: Final = 5
+FIRST_VERSION_WITH_TOPIC_IDS: Final = 6
 
 
 def handle(
     broker: BrokerServices, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> MaybeFuture[TxnOffsetCommitResponse]:
-    request.topics = topics_once(request.topics, lambda topic: topic.name)
-    refused = _remove_unknown(broker, request)
+    by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+    topics = topics_once(request.topics, lambda topic: topic.topic_id if by_id else topic.name)
+    request.topics, refused = resolve(broker.image, topics, by_id=by_id, refuse=_refusal)
     if not request.topics:
         return TxnOffsetCommitResponse(topics=refused)
     return answer(broker.loop, lambda reply: _Commit(broker, request, context.api_version, refused, reply).start())
 
 
-def _remove_unknown(broker: BrokerServices, request: TxnOffsetCommitRequest) -> list[TxnOffsetCommitResponseTopic]:
-    """Removes the partitions that do not exist from the request and returns their results."""
-    wanted: list[TxnOffsetCommitRequestTopic] = []
-    refused: list[TxnOffsetCommitResponseTopic] = []
-    for topic in request.topics:
-        known = broker.image.topics.get(topic.name)
-        count = len(known.partitions) if known is not None else 0
-        existing: list[TxnOffsetCommitRequestPartition] = []
-        missing: list[TxnOffsetCommitRequestPartition] = []
-        for partition in topic.partitions:
-            (existing if 0 <= partition.partition_index < count else missing).append(partition)
-        if missing:
-            refused.append(_failed_topic(topic.name, missing, UnknownTopicOrPartition.code))
-        if existing:
-            wanted.append(TxnOffsetCommitRequestTopic(name=topic.name, partitions=existing))
-    request.topics = wanted
-    return refused
-
-
-def _failed_topic(
-    name: str, partitions: list[TxnOffsetCommitRequestPartition], code: int
-) -> TxnOffsetCommitResponseTopic:
+def _refusal(topic: TxnOffsetCommitRequestTopic, partitions: Iterable[int], code: int) -> TxnOffsetCommitResponseTopic:
     return TxnOffsetCommitResponseTopic(
-        name=name,
-        partitions=[
-            TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
-            for partition in partitions
-        ],
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[TxnOffsetCommitResponsePartition(partition_index=index, error_code=code) for index in partitions],
     )
 
 
@@ -120,7 +99,9 @@ class _Commit:
         if isinstance(guard, KafkaError):
             self._respond(guard)
         else:
-            self._broker.groups.commit_transactional_offsets(self._request, guard, reply=self._respond)
+            self._broker.groups.commit_transactional_offsets(
+                self._request, guard, api_version=self._version, reply=self._respond
+            )
 
     def _respond(self, response: TxnOffsetCommitResponse | KafkaError) -> None:
         if isinstance(response, KafkaError):
@@ -131,18 +112,10 @@ class _Commit:
                 error = CoordinatorLoadInProgress(error.message)
             if isinstance(error, CoordinatorLoadInProgress) and self._version < _KNOWS_LOADING_FROM:
                 error = CoordinatorNotAvailable(error.message)
-            topics = [_failed_topic(topic.name, [*topic.partitions], error.code) for topic in self._request.topics]
+            topics = [
+                _refusal(topic, (each.partition_index for each in topic.partitions), error.code)
+                for topic in self._request.topics
+            ]
         else:
             topics = [*response.topics]
-        self._reply(TxnOffsetCommitResponse(topics=_merged(topics, self._refused)))
-
-
-def _merged(
-    topics: list[TxnOffsetCommitResponseTopic], refused: list[TxnOffsetCommitResponseTopic]
-) -> list[TxnOffsetCommitResponseTopic]:
-    by_name: dict[str, TxnOffsetCommitResponseTopic] = {}
-    for topic in (*topics, *refused):
-        known = by_name.setdefault(topic.name, topic)
-        if known is not topic:
-            known.partitions = [*known.partitions, *topic.partitions]
-    return list(by_name.values())
+        self._reply(TxnOffsetCommitResponse(topics=merged(topics, self._refused)))

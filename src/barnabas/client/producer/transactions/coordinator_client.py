@@ -18,6 +18,8 @@ ADD_PARTITIONS_VERSION_MAX: Final = 3
 """The last version of AddPartitionsToTxn for clients; only brokers send later ones."""
 OFFSETS_VERSION_MAX: Final = 4
 """The last version of TxnOffsetCommit for transaction.version 0 and 1."""
+IMPLICIT_OFFSETS_VERSION_MAX: Final = 5
+"""Its last version whose topics have names."""
 TWO_PHASE_VERSION_MIN: Final = 6
 """The first version of InitProducerId with two-phase commits (KIP-939)."""
 
@@ -109,7 +111,7 @@ class CoordinatorClient:
             ),
         )
         await self._send(
-            RequestBuilder(request, at_most=None if implicit else OFFSETS_VERSION_MAX),
+            RequestBuilder(request, at_most=IMPLICIT_OFFSETS_VERSION_MAX if implicit else OFFSETS_VERSION_MAX),
             lambda response: offsets_error(response, group.group_id),
             wanted,
             Coordinator(group.group_id, GROUP),
