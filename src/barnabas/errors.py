@@ -26,6 +26,14 @@ class UsageError(BarnabasError):
     """The operator's or caller's input is wrong. The message says what is wrong, what the rule is and what to do."""
 
 
+class WrongSettings(UsageError):
+    """Settings are wrong. `findings` has a line about each."""
+
+    def __init__(self, findings: Sequence[str]) -> None:
+        super().__init__("; ".join(findings))
+        self.findings = tuple(findings)
+
+
 class NotYet(UsageError):
     """A start is refused by what may pass by itself, such as other brokers that have not started. Whoever runs the
     broker tries again (exit code 75); the message says what it waits for, and the operator's ways out."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.config import sources
-from barnabas.errors import UsageError
+from barnabas.errors import UsageError, WrongSettings
 
 KRAFT_PROPERTIES = """
 # The file that ships with Kafka, shortened
@@ -78,6 +78,62 @@ def test_what_cannot_be_honoured_is_refused_in_one_line(tmp_path: Path, text: st
         load(tmp_path, text)
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
+
+
+_REASON = "access control is not offered, and without it everybody may do everything"
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    text = "log.segment.byte=1\nnum.partitions=many\nauthorizer.class.name=kafka.Acl\ndurable=1\n"
+    with pytest.raises(WrongSettings) as refused:
+        load(tmp_path, text, {"BARNABAS_LOG_SEGMENTS_BYTES": "1"}, "log.retention.hour=3")
+    place = tmp_path / "server.properties"
+    assert [finding.partition("; ")[0] for finding in refused.value.findings] == [
+        "environment variable BARNABAS_LOG_SEGMENTS_BYTES names no setting of a broker",
+        f"{place}:1: log.segment.byte is not a setting of a broker",
+        f"{place}:2: Invalid value many for configuration num.partitions: Not a number of type INT",
+        f"{place}:4: durable is not a setting of a broker",
+        "--set log.retention.hour=3: log.retention.hour is not a setting of a broker",
+        f"{place}:3: authorizer.class.name=kafka.Acl cannot be honoured: " + _REASON,
+    ]
+    for finding, close in zip(refused.value.findings, ("log.segment.bytes", "log.segment.bytes"), strict=False):
+        assert f"did you mean {close}?" in finding.replace("BARNABAS_LOG_SEGMENT_BYTES", "log.segment.bytes")
+    assert str(refused.value) == "; ".join(refused.value.findings)
+
+
+def test_names_of_older_kafkas_and_of_plugins_are_told_and_not_refused(tmp_path: Path) -> None:
+    text = """
+port=9092
+controlled.shutdown.max.retries=3
+num.io.threads=8
+cruise.control.metrics.topic.auto.create=true
+confluent.license.topic.replication.factor=1
+jmx.port=9999
+kafka.timeline.metrics.hosts=a
+"""
+    (warning,) = load(tmp_path, text).warnings
+    kafka, _, others = warning.partition("; and of no Kafka, as those of plugins are: ")
+    assert kafka == (
+        "settings of Kafka without effect here: controlled.shutdown.max.retries, num.io.threads, port (now listeners)"
+    )
+    assert others == (
+        "confluent.license.topic.replication.factor, cruise.control.metrics.topic.auto.create, jmx.port, "
+        "kafka.timeline.metrics.hosts"
+    )
+
+
+def test_variables_of_kafkas_containers_are_named(tmp_path: Path) -> None:
+    environment = {
+        "KAFKA_NUM_PARTITIONS": "7",
+        "KAFKA_ADVERTISED_HOST_NAME": "a",
+        "KAFKA_HEAP_OPTS": "-Xmx1g",
+        "KAFKA_PORT": "tcp://10.0.0.1:9092",  # by Kubernetes, for a service
+    }
+    (warning,) = load(tmp_path, "", environment).warnings
+    assert warning == (
+        "environment variables KAFKA_ADVERTISED_HOST_NAME, KAFKA_NUM_PARTITIONS are not read: settings of a broker "
+        "begin with BARNABAS_, such as BARNABAS_NUM_PARTITIONS"
+    )
 
 
 def test_environment_and_set_mistakes(tmp_path: Path) -> None:

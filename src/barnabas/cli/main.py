@@ -187,11 +187,15 @@ def _unknown(name: str, *, as_json: bool) -> int:
 
 
 def _failed(error: Exception, *, as_json: bool) -> int:
-    """Prints one line for an error that users and brokers can cause. Raises any other error, a defect, with its
+    """Prints a line for each error that users and brokers can cause. Raises any other error, a defect, with its
     traceback."""
     from barnabas.client.errors import ItemsFailed
-    from barnabas.errors import NotYet, UsageError
+    from barnabas.errors import NotYet, UsageError, WrongSettings
 
+    if isinstance(error, WrongSettings) and not as_json:
+        for finding in error.findings:
+            _report("", finding, USAGE, as_json=False)
+        return USAGE
     attempts = getattr(error, "attempts", ())
     causes: list[Exception] = list(error.failed.values()) if isinstance(error, ItemsFailed) else [error]
     names, texts = zip(*map(_name_and_text, causes), strict=True)

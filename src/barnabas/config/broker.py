@@ -293,9 +293,8 @@ class BrokerConfig:
         fixed = [name for name in settings if not _is_dynamic(name)]
         if fixed:
             raise InvalidRequest(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
-        refused = kafka_names.refusal(settings)
-        if refused is not None:
-            raise InvalidRequest(f"{refused[0]}={settings[refused[0]]} is not accepted: {refused[1]}")
+        for name, reason in kafka_names.refusals(settings).items():
+            raise InvalidRequest(f"{name}={settings[name]} is not accepted: {reason}")
         try:
             for name, text in settings.items():
                 if name in BROKER_CONFIGS:

@@ -7,7 +7,7 @@ tiered storage. Then the broker refuses to start.
 from collections.abc import Callable, Mapping
 from typing import Final
 
-__all__ = ["DYNAMIC", "SENSITIVE", "WITHOUT_EFFECT", "refusal", "without_effect"]
+__all__ = ["DYNAMIC", "OLD", "SENSITIVE", "WITHOUT_EFFECT", "refusals", "without_effect"]
 
 _BY_SUBJECT: Final[dict[str, str]] = {
     "KRaft's quorum and metadata log: the registry does their work": """
@@ -142,11 +142,34 @@ _BY_SUBJECT: Final[dict[str, str]] = {
     """,
 }
 
-WITHOUT_EFFECT: Final = {name: subject for subject, names in _BY_SUBJECT.items() for name in names.split()}
+_OLD_NAMES: Final = """
+    controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms controller.message.queue.size
+    delegation.token.master.key kafka.csv.metrics.dir kafka.csv.metrics.reporter.enabled
+    leader.imbalance.per.broker.percentage log.flush.interval.ms.per.topic log.retention.bytes.per.topic
+    log.retention.hours.per.topic log.roll.hours.per.topic log.segment.bytes.per.topic max.id.map.snapshots
+    metadata.log.segment.min.bytes producer.metrics.enable quota.consumer.default quota.producer.default
+    replica.lag.max.messages zookeeper.sync.time.ms
+"""
+
+OLD: Final[Mapping[str, str | None]] = {
+    **dict.fromkeys(_OLD_NAMES.split()),
+    "advertised.host.name": "advertised.listeners",
+    "advertised.port": "advertised.listeners",
+    "host.name": "listeners",
+    "log.cleanup.interval.mins": "log.retention.check.interval.ms",
+    "port": "listeners",
+}
+"""Names that only Kafka's brokers before 4.0 knew, with the present name of the same thing if there is one."""
+
+WITHOUT_EFFECT: Final = {
+    **{name: subject for subject, names in _BY_SUBJECT.items() for name in names.split()},
+    **dict.fromkeys(OLD, "what only versions before 4.0 had"),
+}
 """Accepted names, each with the subject that says why it has no effect."""
 
 SENSITIVE: Final = frozenset(
-    name for name in WITHOUT_EFFECT if name.endswith(("password", ".secret", "secret.key", "passphrase", "jaas.config"))
+    name for name in WITHOUT_EFFECT
+    if name.endswith(("password", ".secret", "secret.key", "passphrase", "jaas.config", "master.key"))
     or name in ("ssl.keystore.key", "ssl.keystore.certificate.chain", "ssl.truststore.certificates")
 )  # fmt: skip
 
@@ -217,9 +240,6 @@ _REFUSED: Final[dict[str, tuple[Callable[[str], bool], str]]] = {
 }  # fmt: skip
 
 
-def refusal(settings: Mapping[str, str]) -> tuple[str, str] | None:
-    """Returns the first setting that must not be accepted silently, with the reason; None if all may be."""
-    for name, (asks, reason) in _REFUSED.items():
-        if name in settings and asks(settings[name]):
-            return name, reason
-    return None
+def refusals(settings: Mapping[str, str]) -> dict[str, str]:
+    """Returns the settings that must not be accepted silently, with the reasons."""
+    return {name: reason for name, (asks, reason) in _REFUSED.items() if name in settings and asks(settings[name])}

@@ -1,22 +1,28 @@
 """Reads a broker's settings from server.properties, the environment and the command line; later ones win.
 
-Every mistake is a UsageError of one line with the place of the setting, the rule and the name that was probably meant.
-Settings that Kafka knows and we do not need are accepted and named in a warning.
+Every mistake is told in a line with the place of the setting, the rule and the name that was probably meant, all
+of them at once. Settings that a Kafka knows and we do not need, and those of its plugins, are accepted and named in a
+warning.
 """
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from barnabas.config.broker import BrokerConfig, unknown_setting
 from barnabas.config.broker_settings import BROKER_CONFIGS
-from barnabas.errors import InvalidConfig, UsageError
+from barnabas.errors import InvalidConfig, UsageError, WrongSettings
 from barnabas.printable import is_text
 
 __all__ = ["ENVIRONMENT_PREFIX", "LoadedConfig", "load", "parse_properties", "parse_set", "read_properties"]
 
 ENVIRONMENT_PREFIX: Final = "BARNABAS_"
+
+_KAFKA_PREFIX: Final = "KAFKA_"
+"""The variables from which Kafka's container images make their settings begin so."""
+_PLUGINS_OF_KAFKA: Final = ("kafka.timeline.metrics.", "kafka.ganglia.metrics.")
+"""The settings of plugins whose names begin as some of Kafka's own."""
 
 _NOT_SETTINGS: Final = frozenset(
     ("BARNABAS_CONFIG", "BARNABAS_BOOTSTRAP_SERVERS", "BARNABAS_BOOTSTRAP_SERVER", "BARNABAS_LOG_LEVEL")
@@ -47,7 +53,7 @@ def load(
     not_settings: Collection[str] = (),
     defaults: Mapping[str, str] | None = None,
 ) -> LoadedConfig:
-    """The settings of a broker. Raises UsageError.
+    """The settings of a broker. Raises WrongSettings, UsageError.
 
     `files`: server.properties in order. `environment`: os.environ where None. `arguments`: `--set NAME=VALUE`.
     `options`: settings from other options of the command line (such as --listen), by name; they win over all others.
@@ -56,12 +62,14 @@ def load(
     given = {name: _Given(text, "default") for name, text in (defaults or {}).items()}
     for path in files:
         given.update(_from_file(Path(path)))
-    given.update(_from_environment(os.environ if environment is None else environment, frozenset(not_settings)))
+    variables = os.environ if environment is None else environment
+    from_environment, mistakes = _from_environment(variables, frozenset(not_settings))
+    given.update(from_environment)
     for argument in arguments:
         name, text = parse_set(argument)
         given[name] = _Given(text, f"--set {argument}")
     given.update((name, _Given(text, "command line")) for name, text in (options or {}).items())
-    return _checked(given)
+    return _checked(given, mistakes, _unread_variables(variables))
 
 
 def parse_set(argument: str) -> tuple[str, str]:
@@ -157,28 +165,32 @@ def _from_file(path: Path) -> dict[str, _Given]:
         raise UsageError(f"{path}: {error}") from None
 
 
-def _from_environment(environment: Mapping[str, str], not_settings: frozenset[str]) -> dict[str, _Given]:
+def _from_environment(
+    environment: Mapping[str, str], not_settings: frozenset[str]
+) -> tuple[dict[str, _Given], list[str]]:
+    """Returns the settings, and a line about each variable that is none."""
     given: dict[str, _Given] = {}
+    mistakes: list[str] = []
     names: dict[str, str] = {}
     for variable, text in environment.items():
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable in _NOT_SETTINGS or variable in not_settings:
             continue
-        if not names:
-            names = _names_by_variable()
+        names = names or _names_by_variable(ENVIRONMENT_PREFIX)
         name = names.get(variable)
         if name is None:
-            raise UsageError(_unknown_variable(variable, names))
-        if not is_text(text):
-            raise UsageError(f"environment variable {variable}={text} is not UTF-8")
-        given[name] = _Given(text, f"environment variable {variable}")
-    return given
+            mistakes.append(_unknown_variable(variable, names))
+        elif not is_text(text):
+            mistakes.append(f"environment variable {variable}={text} is not UTF-8")
+        else:
+            given[name] = _Given(text, f"environment variable {variable}")
+    return given, mistakes
 
 
-def _names_by_variable() -> dict[str, str]:
+def _names_by_variable(prefix: str) -> dict[str, str]:
     from barnabas.config import kafka_names
 
     return {
-        ENVIRONMENT_PREFIX + name.replace(".", "_").replace("-", "_").upper(): name
+        prefix + name.replace(".", "_").replace("-", "_").upper(): name
         for name in (*kafka_names.WITHOUT_EFFECT, *BROKER_CONFIGS.names())
     }
 
@@ -191,26 +203,41 @@ def _unknown_variable(variable: str, names: Mapping[str, str]) -> str:
     return f"environment variable {variable} names no setting of a broker; {hint}"
 
 
-def _checked(given: Mapping[str, _Given]) -> LoadedConfig:
+def _unread_variables(environment: Mapping[str, str]) -> list[str]:
+    """Returns the variables that set something in containers of Kafka, and nothing here."""
+    found = [variable for variable in environment if variable.startswith(_KAFKA_PREFIX)]
+    if not found:
+        return []
+    names = _names_by_variable(_KAFKA_PREFIX)
+    return sorted(each for each in found if each in names and "://" not in environment[each][:8])
+
+
+def _checked(given: Mapping[str, _Given], mistakes: list[str], unread: Sequence[str]) -> LoadedConfig:
     foreign: list[str] = []
+    of_plugins: list[str] = []
     for name, (text, place) in given.items():
         setting = BROKER_CONFIGS.get(name)
         if setting is None:
-            if not _known_to_kafka(name):
-                raise UsageError(f"{place}: {unknown_setting(name)}")
-            foreign.append(name)
+            if _known_to_kafka(name):
+                foreign.append(name)
+            elif _is_of_plugin(name):
+                of_plugins.append(name)
+            else:
+                mistakes.append(f"{place}: {unknown_setting(name)}")
             continue
         try:
             setting.parse(text)
         except InvalidConfig as error:
-            raise UsageError(f"{place}: {error}; {_rule(setting.rule, setting.type.name.lower())}") from None
+            mistakes.append(f"{place}: {error}; {_rule(setting.rule, setting.type.name.lower())}")
     if foreign:
-        _refuse_lies({name: given[name] for name in foreign})
+        mistakes += _lies({name: given[name] for name in foreign})
+    if mistakes:
+        raise WrongSettings(mistakes)
     try:
         config = BrokerConfig({name: text for name, (text, _) in given.items()})
     except InvalidConfig as error:
         raise UsageError(str(error)) from None
-    return LoadedConfig(config, _warnings(foreign))
+    return LoadedConfig(config, (*_without_effect(foreign, of_plugins), *_about_variables(unread)))
 
 
 def _known_to_kafka(name: str) -> bool:
@@ -219,21 +246,55 @@ def _known_to_kafka(name: str) -> bool:
     return kafka_names.without_effect(name)
 
 
-def _refuse_lies(foreign: Mapping[str, _Given]) -> None:
+def _is_of_plugin(name: str) -> bool:
+    """Returns whether a name is so far from all of Kafka's that it is no mistyped one: Kafka gives each setting to its
+    plugins, and starts with names that nobody knows."""
+    from barnabas.config import kafka_names
+    from barnabas.config.definitions import nearest
+
+    if name.startswith(_PLUGINS_OF_KAFKA):
+        return True
+    known = (*BROKER_CONFIGS.names(), *kafka_names.WITHOUT_EFFECT)
+    first, dot, _ = name.partition(".")
+    return bool(dot) and first not in {each.partition(".")[0] for each in known} and nearest(name, known, 0.8) is None
+
+
+def _lies(foreign: Mapping[str, _Given]) -> list[str]:
     from barnabas.config import kafka_names
 
-    refused = kafka_names.refusal({name: text for name, (text, _) in foreign.items()})
-    if refused is not None:
-        name, reason = refused
-        text, place = foreign[name]
-        raise UsageError(f"{place}: {name}={text} cannot be honoured: {reason}; remove it to start without")
+    refused = kafka_names.refusals({name: text for name, (text, _) in foreign.items()})
+    return [
+        f"{foreign[name].place}: {name}={foreign[name].text} cannot be honoured: {reason}; remove it to start without"
+        for name, reason in refused.items()
+    ]
 
 
 def _rule(rule: object, kind: str) -> str:
     return f"it must be {'an' if kind == 'int' else 'a'} {kind}" + (f" in {rule}" if rule is not None else "")
 
 
-def _warnings(foreign: list[str]) -> tuple[str, ...]:
-    if not foreign:
+def _without_effect(foreign: list[str], of_plugins: list[str]) -> tuple[str, ...]:
+    if not (foreign or of_plugins):
         return ()
-    return (f"settings of Kafka without effect here: {', '.join(sorted(foreign))}",)
+    from barnabas.config import kafka_names
+
+    parts = []
+    if foreign:
+        now = {name: kafka_names.OLD.get(name) for name in sorted(foreign)}
+        names = (name if new is None else f"{name} (now {new})" for name, new in now.items())
+        parts.append(f"of Kafka without effect here: {', '.join(names)}")
+    if of_plugins:
+        parts.append(f"of no Kafka, as those of plugins are: {', '.join(sorted(of_plugins))}")
+    return ("settings " + "; and ".join(parts),)
+
+
+def _about_variables(unread: Sequence[str]) -> tuple[str, ...]:
+    if not unread:
+        return ()
+    example = ENVIRONMENT_PREFIX + unread[-1].removeprefix(_KAFKA_PREFIX)
+    are = "variables {} are" if len(unread) > 1 else "variable {} is"
+    told = (
+        f"environment {are.format(', '.join(unread))} not read: settings of a broker begin with {ENVIRONMENT_PREFIX}, "
+        f"such as {example}"
+    )
+    return (told,)
