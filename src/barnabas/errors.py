@@ -27,11 +27,12 @@ class UsageError(BarnabasError):
 
 
 class WrongSettings(UsageError):
-    """Settings are wrong. `findings` has a line about each."""
+    """Settings are wrong. `findings` has a line about each, `warnings` what their operator should know beside it."""
 
-    def __init__(self, findings: Sequence[str]) -> None:
+    def __init__(self, findings: Sequence[str], warnings: Sequence[str] = ()) -> None:
         super().__init__("; ".join(findings))
         self.findings = tuple(findings)
+        self.warnings = tuple(warnings)
 
 
 class NotYet(UsageError):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.broker.cluster.member import LEAVE_MAX_S
+from barnabas.cli.exit_codes import USAGE
 from barnabas.cli.framework.app import parse
 from barnabas.cli.main import COMMANDS
 from barnabas.config.broker import BrokerConfig
@@ -207,6 +208,12 @@ def test_the_unit_starts_a_broker_with_the_properties_beside_it() -> None:
     assert int(unit["TimeoutStopSec"]) == compose_containers()[0].stop_s
     assert "node.id" not in config.static, "ZooKeeper gives each machine its own"
     assert config.inter_broker_endpoint.port == pods("shop")[0].config.inter_broker_endpoint.port
+
+
+def test_the_unit_starts_again_what_may_succeed_later_alone() -> None:
+    unit = read_unit()
+    assert unit["Restart"] == "on-failure"
+    assert [int(code) for code in unit["RestartPreventExitStatus"].split()] == [USAGE]
 
 
 def test_every_setting_of_the_properties_is_one() -> None:

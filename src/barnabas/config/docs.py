@@ -20,10 +20,11 @@ Made by `python -m barnabas.config.docs`; do not edit.
 
 Names and meanings are Kafka's. A broker takes them from `server.properties` (`--config`), from the environment
 (`log.segment.bytes` is `BARNABAS_LOG_SEGMENT_BYTES`) and from the command line (`--set log.segment.bytes=...`); later
-ones win. A name that is not in these tables is refused, unless some release of Kafka knows it, or it is so far from all of
-Kafka's that it must be a plugin's (`cruise.control...`): then it is accepted without effect and named in a warning, except
-where the value asks for protection that would not be given. All that is refused is told at once. `KAFKA_...` variables, which
-set something in Kafka's containers, are named in a warning and not read.
+ones win. A name that is not in these tables is refused, unless some release of Kafka knows it, or it is so far from all
+of Kafka's that it must be a plugin's (`cruise.control...`): then it is accepted without effect and named in a warning,
+except where the value asks for protection that would not be given. All that is refused is told at once, also without a
+start by `barnabas serve --check`. `KAFKA_...` variables, which set something in Kafka's containers, are named in a
+warning and not read.
 
 *Set* says when a broker setting can change: at start only, or any time with `barnabas configs` or `kafka-configs`.
 """

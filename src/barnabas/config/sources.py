@@ -231,13 +231,14 @@ def _checked(given: Mapping[str, _Given], mistakes: list[str], unread: Sequence[
             mistakes.append(f"{place}: {error}; {_rule(setting.rule, setting.type.name.lower())}")
     if foreign:
         mistakes += _lies({name: given[name] for name in foreign})
+    warnings = (*_without_effect(foreign, of_plugins), *_about_variables(unread))
     if mistakes:
-        raise WrongSettings(mistakes)
+        raise WrongSettings(mistakes, warnings)
     try:
         config = BrokerConfig({name: text for name, (text, _) in given.items()})
     except InvalidConfig as error:
         raise UsageError(str(error)) from None
-    return LoadedConfig(config, (*_without_effect(foreign, of_plugins), *_about_variables(unread)))
+    return LoadedConfig(config, warnings)
 
 
 def _known_to_kafka(name: str) -> bool:

@@ -26,3 +26,27 @@ def test_programs_read_the_settings() -> None:
     }
     assert settings["log.segment.bytes"]["default"] == "1073741824"
     assert settings["log.segment.bytes"]["type"] == "int"
+
+
+def test_a_configuration_is_checked_without_a_start(tmp_path: Path) -> None:
+    settings, data = tmp_path / "server.properties", tmp_path / "data"
+    settings.write_text(f"log.dirs={data}\nlog.segment.byte=1\nnum.partitions=many\nnum.io.threads=8\n")
+    done = run_barnabas("serve", "--check", "--config", str(settings))
+    assert (done.returncode, done.stdout) == (2, "")
+    told = [line.removeprefix(f"barnabas: {settings}:")[:1] for line in done.stderr.splitlines()]
+    assert told == ["2", "3", "b"], done.stderr
+    assert "num.io.threads" in done.stderr.splitlines()[-1]
+
+    settings.write_text(f"log.dirs={data}\nlisteners=PLAINTEXT://127.0.0.1:7000\nnum.io.threads=8\n")
+    done = run_barnabas("serve", "--check", "--config", str(settings), "--brokers", "2")
+    told = "nothing is wrong with the settings of 2 brokers: PLAINTEXT://127.0.0.1:7000, PLAINTEXT://127.0.0.1:7001\n"
+    assert (done.returncode, done.stdout) == (0, told)
+    assert "num.io.threads" in done.stderr
+    assert not data.exists()
+
+
+def test_programs_read_what_is_wrong_with_a_configuration(tmp_path: Path) -> None:
+    done = run_barnabas("serve", "--check", "--json", "--zookeeper", "host:99999", "--data-dir", str(tmp_path))
+    found = json.loads(done.stdout)
+    assert (done.returncode, done.stderr, found["ok"], found["warnings"]) == (2, "", False, [])
+    assert found["errors"][0].startswith("zookeeper.connect: 'host:99999' is not of the form")

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from barnabas.errors import UsageError
+from barnabas.errors import NotYet, UsageError
 from barnabas.registry.registry import (
     AddPartitions,
     BrokerRegistration,
@@ -575,8 +575,15 @@ def test_all_may_read_and_only_brokers_may_write(zookeeper: ZooKeeperServer) -> 
 
 
 def test_zookeeper_is_not_there() -> None:
-    with pytest.raises(UsageError, match=r"127\.0\.0\.1:1 does not answer within 0\.2 s; start ZooKeeper"):
+    with pytest.raises(NotYet, match=r"127\.0\.0\.1:1 does not answer within 0\.2 s; start ZooKeeper"):
         ZooKeeperRegistry(ZooKeeperAccess("127.0.0.1:1/x", connect_max_s=0.2))
+
+
+def test_names_that_the_dns_does_not_know_are_told() -> None:
+    with pytest.raises(
+        NotYet, match=r"zookeeper\.connect: the name (\S+)\.invalid cannot be resolved \(.+\), the name"
+    ):
+        ZooKeeperRegistry(ZooKeeperAccess("one.invalid:2181,two.invalid/x", connect_max_s=0.2))
 
 
 @pytest.mark.parametrize("path", ["/barnabas/state", "/barnabas/brokers/1", "/brokers/topics/t/partitions/0/state"])

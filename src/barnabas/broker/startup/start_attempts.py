@@ -4,7 +4,7 @@ import logging
 import time
 from typing import Final
 
-from barnabas.errors import UsageError
+from barnabas.errors import NotYet
 from barnabas.registry.registry import RegistryUnreachable
 
 __all__ = ["StartAttempts"]
@@ -22,9 +22,9 @@ class StartAttempts:
         self._until: float | None = None
 
     def pause(self, error: RegistryUnreachable, longest_s: float) -> None:
-        """Returns when the start may begin anew. Raises UsageError if the first attempt has failed so long ago."""
+        """Returns when the start may begin anew. Raises NotYet if the first attempt has failed so long ago."""
         self._until = self._until or time.monotonic() + longest_s
         if time.monotonic() >= self._until:
-            raise UsageError(f"zookeeper.connect: {error}; start again when it is there") from None
+            raise NotYet(f"zookeeper.connect: {error}; start again when it is there") from None
         _log.warning("%s; the start begins anew", error)
         time.sleep(AGAIN_S)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from barnabas.registry.zookeeper.session import ZooKeeperAccess
     from barnabas.registry.zookeeper.zookeeper_registry import ZooKeeperRegistry
 
-__all__ = ["open_zookeeper", "open_zookeeper_store", "with_node_id"]
+__all__ = ["check_access", "open_zookeeper", "open_zookeeper_store", "with_node_id"]
 
 
 def open_zookeeper(config: BrokerConfig, directories: Sequence[DataDirectory]) -> "ZooKeeperRegistry":
@@ -36,6 +36,13 @@ def _open(config: BrokerConfig, used: str | None) -> "ZooKeeperRegistry":
     with _with_kazoo():
         from barnabas.registry.zookeeper.zookeeper_registry import ZooKeeperRegistry
     return ZooKeeperRegistry(_access(config), used_directory=used)
+
+
+def check_access(config: BrokerConfig) -> None:
+    """Raises UsageError for settings with which no start could connect to ZooKeeper."""
+    with _with_kazoo():
+        from barnabas.registry.zookeeper.session import parse_connect
+    parse_connect(_access(config).connect)
 
 
 @contextmanager

@@ -1,9 +1,10 @@
 """`barnabas doctor` finds out why a client cannot connect, `barnabas cluster doctor` what is wrong with a cluster."""
 
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import Annotated
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Final
 
 from barnabas.cli.cluster.health.findings import clock_findings, findings
 from barnabas.cli.cluster.health.state import cluster_state
@@ -17,6 +18,8 @@ from barnabas.errors import ClientError, KafkaError
 
 app = App("Say why a client cannot connect.")
 
+_AGAIN_S: Final = 0.5
+"""The pause before the cluster is looked at again."""
 _MARKS = {"ok": "ok  ", "warning": "warn", "failed": "FAIL"}
 
 
@@ -51,6 +54,9 @@ def cluster_doctor(
     write: Annotated[
         bool, Option(help="Also write a record to each broker, in a temporary topic, and compare the brokers' clocks.")
     ] = False,
+    wait: Annotated[
+        float, Option(metavar="SECONDS", minimum=0.0, help="Look again for so long, until nothing fails.")
+    ] = 0.0,
     bootstrap: Bootstrap = None,
     timeout: Annotated[float, Option(metavar="SECONDS", minimum=0.1, help="For each request.")] = 5.0,
     client: Client = None,
@@ -65,12 +71,28 @@ def cluster_doctor(
     cluster = Cluster(bootstrap, timeout, client, profile)
     address = cluster.address()
     return _report(
-        _cluster_checks(cluster, write=write),
+        _when_well(cluster, write=write, until=time.monotonic() + wait)
+        if wait
+        else _cluster_checks(cluster, write=write),
         address,
         json,
         bad=f"the cluster at {address} needs help",
         good=f"nothing has failed in the cluster at {address}",
     )
+
+
+def _when_well(cluster: Cluster, *, write: bool, until: float) -> Sequence[Check]:
+    """Returns the checks of the first time when none has failed, or of the last one before `until`."""
+    while True:
+        try:
+            checks = list(_cluster_checks(cluster, write=write))
+        except (ClientError, KafkaError):
+            if time.monotonic() >= until:
+                raise
+        else:
+            if time.monotonic() >= until or not any(check.status == FAILED for check in checks):
+                return checks
+        time.sleep(_AGAIN_S)
 
 
 def _cluster_checks(cluster: Cluster, *, write: bool) -> Iterator[Check]:

@@ -71,6 +71,9 @@ def serve(
             "records; repeat for several.",
         ),
     ] = None,
+    check: Annotated[
+        bool, Option(help="Read the settings, say all that is wrong with them, and exit with 0 or 2.")
+    ] = False,
     help_settings: Annotated[bool, Option(help="Print all settings and exit.")] = False,
     json: Annotated[bool, Option(help="Print that it is ready as a JSON object, and the settings, too.")] = False,
 ) -> int:
@@ -104,6 +107,10 @@ def serve(
         zookeeper,
         tuple(accept_old_dir or ()),
     )
+    if check:
+        from barnabas.cli.serve.check_settings import check_settings
+
+        return check_settings(options, brokers, _racks(racks) if racks is not None else [])
     if brokers is not None:
         from barnabas.cli.serve.start_cluster import run_cluster
 

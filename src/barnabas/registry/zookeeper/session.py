@@ -7,6 +7,7 @@ nothing else. Each method waits for its answer, and raises RegistryUnavailable i
 import logging
 import math
 import re
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +35,7 @@ from kazoo.protocol.states import EventType, WatchedEvent
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
-from barnabas.errors import UsageError
+from barnabas.errors import NotYet, UsageError
 from barnabas.printable import printable
 from barnabas.registry.registry import RegistryUnavailable, RegistryUnreachable
 
@@ -161,6 +162,22 @@ def _is_server(name: str) -> bool:
     return False
 
 
+def _unknown_names(hosts: str) -> str:
+    """Returns why none of the hosts has an address; '' if one has. Asks the DNS."""
+    reasons = []
+    for server in hosts.split(","):
+        found = _SERVER.fullmatch(server)
+        assert found is not None, server
+        name = found["v6"] or found[1]
+        try:
+            socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        except OSError as error:
+            reasons.append(f"the name {name} cannot be resolved ({error.strerror})")
+        else:
+            return ""
+    return ", ".join(reasons)
+
+
 def _no_address(text: str, reason: str) -> UsageError:
     form = "is not of the form host:2181,host:2181/path, such as 127.0.0.1:2181/kafka"
     return UsageError(printable(f"zookeeper.connect: '{text:.200}' {form}: {reason:.200}"))
@@ -202,8 +219,8 @@ class ZooKeeperSession:
     """Paths are relative to that of `connect`."""
 
     def __init__(self, access: ZooKeeperAccess) -> None:
-        """Connects. Raises UsageError if ZooKeeper is not reached in time, RegistryUnreachable if the connection is
-        lost again."""
+        """Connects. Raises NotYet if ZooKeeper is not reached in time, UsageError if it cannot be, and
+        RegistryUnreachable if the connection is lost again."""
         hosts, self._root = parse_connect(access.connect)
         digest, tls = access.digest, access.tls
         self._connect = access.connect
@@ -235,8 +252,10 @@ class ZooKeeperSession:
                 if handler.tls_failure is not None:
                     reason = f"{handler.tls_failure}; see zookeeper.ssl.*"
                     raise UsageError(f"zookeeper.connect: there is no TLS with {hosts}: {reason}")
+                if unknown := _unknown_names(hosts):
+                    raise NotYet(f"zookeeper.connect: {unknown}; name hosts that the DNS knows, or mend the DNS")
                 refused = ", or a zookeeper.ssl.keystore.location that it trusts" if tls is not None else ""
-                raise UsageError(
+                raise NotYet(
                     f"zookeeper.connect: {hosts} does not answer within {access.connect_max_s:g} s; start ZooKeeper, "
                     f"or name the addresses at which it listens{refused}"
                 )

@@ -35,6 +35,7 @@ from barnabas.registry.registry import (
     ProducerIdBlock,
     Registry,
     RegistryUnavailable,
+    RegistryUnreachable,
     Superseded,
     start_with_registry,
 )
@@ -167,7 +168,7 @@ class ZooKeeperRegistry(Registry):
             session.commit(founding)
         except Conflict:  # another broker was faster
             if session.read([znodes.STATE], sync=True) == [None]:
-                raise RegistryUnavailable("two brokers founded the cluster at the same time; start again") from None
+                raise RegistryUnreachable("another broker founds the cluster") from None
 
     # -- what is there ----------------------------------------------------------------------------------------------
 
