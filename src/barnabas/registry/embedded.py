@@ -25,6 +25,7 @@ from barnabas.registry import embedded_tables as tables
 from barnabas.registry.content import RegistryContent
 from barnabas.registry.processes import is_running
 from barnabas.registry.registry import (
+    PRODUCER_IDS_BLOCK,
     AddPartitions,
     BrokerRegistration,
     Change,
@@ -459,11 +460,13 @@ class EmbeddedRegistry(Registry):
 
     # -- producer ids -----------------------------------------------------------------------------------------------
 
-    def allocate_producer_ids(self, size: int = 1000) -> ProducerIdBlock:
+    def allocate_producer_ids(self, size: int = PRODUCER_IDS_BLOCK) -> ProducerIdBlock:
         with self._writing():
             after = self._db.row(
                 "UPDATE state SET next_producer_id = next_producer_id + ? RETURNING next_producer_id", (size,)
             )[0]
+            self._record([])
+        self._hint()
         return ProducerIdBlock(int(after) - size, size)
 
     def abandon(self) -> None:

@@ -24,6 +24,7 @@ from barnabas.types import BrokerId
 
 __all__ = [
     "AFTER_LOSS",
+    "PRODUCER_IDS_BLOCK",
     "AddPartitions",
     "BrokerRegistration",
     "Change",
@@ -50,6 +51,7 @@ AFTER_LOSS: Final = (
     "start until then"
 )
 """The ways out of `Registry.loss`."""
+PRODUCER_IDS_BLOCK: Final = 1000
 
 
 class RegistryUnavailable(BarnabasError):
@@ -341,8 +343,8 @@ class Registry(ABC):
     # -- producer ids -----------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def allocate_producer_ids(self, size: int = 1000) -> ProducerIdBlock:
-        """Returns the next block of producer ids."""
+    def allocate_producer_ids(self, size: int = PRODUCER_IDS_BLOCK) -> ProducerIdBlock:
+        """Returns the next block of producer ids. That counts as a write: the version of the registry tells of it."""
 
     def close(self) -> None:
         """Ends the session, if any, and closes the store. No method may be called afterwards."""

@@ -1,5 +1,6 @@
 """A lost registry is made anew: by the newest copy of the metadata, and by what the logs have."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -64,8 +65,8 @@ class Cluster:
         if copy is not None:
             write_copy(f"{self.data_dir(node_id)}/{METADATA_COPY}", copy)
 
-    def recover(self, *node_ids: int) -> Recovered:
-        return recover_registry(self.registry, [self.data_dir(node_id) for node_id in node_ids])
+    def recover(self, *node_ids: int, given_up: Sequence[int] = (1, 2, 3)) -> Recovered:
+        return recover_registry(self.registry, [self.data_dir(node_id) for node_id in node_ids], given_up)
 
     def recovered_image(self) -> MetadataImage:
         registry = EmbeddedRegistry(self.registry)
@@ -133,11 +134,59 @@ def test_a_directory_that_is_named_twice_is_not_two(cluster: Cluster, tmp_path: 
     assert not cluster.registry.exists()
 
 
-def test_producer_ids_are_not_given_twice(cluster: Cluster) -> None:
+@pytest.mark.parametrize("named", [(3,), (1, 3), (1, 2)])
+def test_without_the_directories_of_all_brokers_nothing_is_made(cluster: Cluster, named: Sequence[int]) -> None:
+    """The copy of a broker that was down for long says that its replica is in sync."""
+    cluster.broker(1, image((1, 2), 9), (4, 1), (5, 6))
+    cluster.broker(2, image((1, 2), 9), (4, 1), (5, 6))
+    cluster.broker(3, image((1, 2, 3), 5), (4, 1))
+    missing = sorted({1, 2, 3} - set(named))
+    done = cluster.recover(*named, given_up=())
+    assert not done.is_made
+    assert done.missing == {node_id: [TopicPartition("t", 0)] for node_id in missing}
+    assert not cluster.recover(*named, given_up=missing[1:]).is_made
+    assert not cluster.registry.exists()
+    assert cluster.recover(*named, given_up=missing).is_made
+    assert cluster.registry.exists()
+
+
+def test_a_broker_without_replicas_may_have_a_newer_copy(cluster: Cluster) -> None:
+    known = image((1, 2, 3))
+    brokers = {**known.brokers, 4: BrokerImage(4, 9, ()), 5: BrokerImage(5, 0, ())}
+    for node_id in (1, 2, 3):
+        cluster.broker(node_id, MetadataImage(CLUSTER, version=5, brokers=brokers, topics=known.topics), (4, 1))
+    done = cluster.recover(1, 2, 3, given_up=())
+    assert (done.is_made, done.missing) == (False, {4: []}), "5 has never been there"
+
+
+def test_the_log_of_another_registry_is_not_taken_over(cluster: Cluster) -> None:
     cluster.broker(1, image((1,)), (4, 1))
-    cluster.recover(1)
+    Path(f"{cluster.registry}-wal").touch()
+    with pytest.raises(UsageError, match=r"registry\.db-wal: is there already"):
+        cluster.recover(1)
+
+
+def test_nothing_is_given_out_twice(cluster: Cluster) -> None:
+    """Neither by what the newest copy knows, nor by what another one does, whose controller was an earlier one."""
+    former, latest = image((1, 2), version=70_000), image((1, 2), version=6)
+    latest.controller_epoch = 5
+    partition = former.topics["t"].partitions[0]._replace(leader_epoch=50, partition_epoch=60)
+    former = MetadataImage(
+        CLUSTER,
+        version=70_000,
+        controller_epoch=4,
+        brokers={1: BrokerImage(1, 80_000, ())},
+        topics={"t": TopicImage("t", TOPIC_ID, (partition,))},
+    )
+    cluster.broker(1, former, (4, 1))
+    cluster.broker(2, latest, (70, 1))
+    cluster.recover(1, 2)
+    found = cluster.recovered_image()
+    assert (found.version > 80_000, found.controller_epoch > 5) == (True, True)
+    found_partition = found.topics["t"].partitions[0]
+    assert (found_partition.leader_epoch > 70, found_partition.partition_epoch > 60) == (True, True)
     registry = EmbeddedRegistry(cluster.registry)
-    assert registry.allocate_producer_ids().first >= 1_000_000
+    assert registry.allocate_producer_ids().first >= 70_000 * 1000, "a version may have been a block of 1,000"
     registry.close()
 
 

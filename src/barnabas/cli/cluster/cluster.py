@@ -22,6 +22,7 @@ from barnabas.cli.framework.resources import (
     check_topic,
     known_releases,
     plural,
+    some,
 )
 from barnabas.cli.topics.elect_leaders import elect_leaders
 from barnabas.client.admin.cluster import ClusterDescription, FeatureLevels, Features
@@ -105,28 +106,38 @@ def recover(
     data_dir: Annotated[
         list[str], Option(metavar="DIR", takes_bytes=True, help="A data directory of a broker; name those of all.")
     ],
+    without: Annotated[
+        list[int] | None,
+        Option(
+            metavar="BROKER",
+            help="Give up what a broker has in directories that are not named, because they are lost; repeat for more.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Make the lost registry of a cluster anew, from the copies beside its brokers' logs. The brokers must be stopped.
 
     Of each partition the replica leads whose log reaches furthest, so no acknowledged record is lost if the directories
-    of all brokers are named. A topic or a setting that was changed in the last second may be missing. Exit code 1 if
-    the registry is made, but records may be missing, as the directories have no in-sync replica of some partitions:
-    remove it and name the other directories, too, before a broker starts, unless these are lost.
+    of all brokers are named. If some are missing, nothing is made, they are named, and the exit code is 1: only they
+    may have the latest records. What is lost for good is given up with --without. A topic or a setting that was changed
+    in the last second may be missing. Exit code 1 if the registry is made, but records are likely to be missing, as no
+    in-sync replica of some partitions is there.
     """
     from barnabas.broker.startup.recovery import recover_registry
 
-    done = recover_registry(Path(registry).absolute(), data_dir)
+    done = recover_registry(Path(registry).absolute(), data_dir, without or ())
     report = {
         "registry": registry,
         "cluster_id": done.image.cluster_id,
         "topics": len(done.image.topics),
         "partitions": done.partitions,
+        "made": done.is_made,
+        "missing": {str(node_id): list(map(str, replicas)) for node_id, replicas in done.missing.items()},
         "without_log": [str(partition) for partition in done.without_log],
         "out_of_isr": [str(partition) for partition in done.out_of_isr],
     }
     show(report, json, lambda: _recovered(report))
-    return FAILED if done.without_log or done.out_of_isr else OK
+    return OK if done.is_made and not done.without_log and not done.out_of_isr else FAILED
 
 
 @app.command(example="barnabas cluster history\nbarnabas cluster history orders:0 --limit 1000 --json")
@@ -155,7 +166,17 @@ def history(
 
 def _recovered(report: dict[str, Any]) -> str:
     counts = f"{plural(report['topics'], 'topic')}, {plural(report['partitions'], 'partition')}"
-    lines = [f"made {printable(report['registry'])} for cluster {report['cluster_id']}: {counts}"]
+    name, missing = printable(report["registry"]), report["missing"]
+    lines = [f"{'made' if report['made'] else 'did not make'} {name} for cluster {report['cluster_id']}: {counts}"]
+    for node_id, replicas in missing.items():
+        which = f", with its replicas of {some(replicas)}" if replicas else ""
+        lines.append(f"a data directory of broker {node_id} is missing{which}")
+    if not report["made"]:
+        options = " ".join(f"--without {node_id}" for node_id in missing)
+        lines.append(
+            "the latest records may be there, and would be lost: name these directories, too; what is lost for good is "
+            f"given up with {options}"
+        )
     if report["without_log"]:
         lines.append(f"no data directory has a replica of: {', '.join(report['without_log'])}")
     if report["out_of_isr"]:
