@@ -183,6 +183,17 @@ class ZooKeeperServer:
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
+    def back_up(self) -> Callable[[], None]:
+        """Returns what puts the data back as they are now. The server must not run, for both."""
+        data, kept = self._directory / "data", self._directory / "kept"
+        shutil.copytree(data, kept)
+
+        def put_back() -> None:
+            shutil.rmtree(data)
+            kept.rename(data)
+
+        return put_back
+
     def kill(self) -> None:
         process, self._process = self._process, None
         if process is not None:

@@ -9,6 +9,7 @@ ephemeral nodes, one-shot watches and versioned writes passes as well as one wit
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -25,6 +26,7 @@ from barnabas.registry.registry import (
     LastRegistration,
     LeaderChange,
     Registry,
+    RegistryOutdated,
     RemoveBroker,
     SetBrokerConfig,
     SetFenced,
@@ -645,6 +647,37 @@ def producer_ids_are_handed_out_once(harness: Harness) -> None:
     assert min(handed_out) >= 0
 
 
+def a_block_of_producer_ids_counts_as_a_write(harness: Harness) -> None:
+    registry = harness.open()
+    before = _image(registry)
+    registry.allocate_producer_ids()
+    change = registry.load(before)
+    assert change.image.version > before.version
+    assert (change.topics, change.brokers) == (frozenset(), frozenset())
+
+
+def one_that_goes_back_is_used_no_more(harness: Harness) -> None:
+    """It shows an older version, or an older controller epoch, than others have told of."""
+    one, epoch = _controller(harness)
+    two, _ = _registered(harness, _registration(2))
+    image = _image(one)
+    one.note_version(image.version + 1, image.controller_epoch)
+    two.note_version(image.version, image.controller_epoch + 1)
+    for registry in (one, two):
+        for call in (
+            partial(registry.load, image),
+            registry.elect_controller,
+            registry.allocate_producer_ids,
+            partial(registry.write, [SetBrokerConfig("", {"a": "1"})], controller_epoch=epoch),
+            registry.resign,
+            partial(registry.register_broker, _registration(1)),
+        ):
+            with pytest.raises(RegistryOutdated, match="it was put back from a copy"):
+                call()
+    found = _image(harness.open())
+    assert (found.version, found.broker_configs) == (image.version, {})
+
+
 def a_store_that_only_brokers_write_asks_for_nothing(harness: Harness) -> None:
     registry, epoch = _controller(harness)
     assert registry.write([CreateTopic("a", _ID, (_PARTITION,), {"b": "1"})], controller_epoch=epoch)
@@ -702,5 +735,7 @@ CHECKS: Final[tuple[Callable[[Harness], None], ...]] = (
     a_history_of_leaders_is_kept_with_what_moved_them,
     the_history_of_leaders_is_bounded,
     producer_ids_are_handed_out_once,
+    a_block_of_producer_ids_counts_as_a_write,
+    one_that_goes_back_is_used_no_more,
     a_store_that_only_brokers_write_asks_for_nothing,
 )

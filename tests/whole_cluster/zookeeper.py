@@ -145,6 +145,14 @@ class Ensemble:
             if client.host.name == host and client.host.alive:
                 client.end_session()
 
+    def go_back(self, number: int) -> None:
+        """Puts the state of this number back, as from a copy of the disk: sessions of then have ended. Clients do not
+        notice by themselves."""
+        tree = {path: node for path, node in self.states[number][1].items() if not node.owner}
+        self.states.append((self.world.now, tree))
+        for client in self.clients:
+            client.lose_session()
+
     def delete(self, path: str) -> None:
         """Deletes a node, as another program does."""
         for full in [each for each in self.tree if each.endswith(path)]:
@@ -233,6 +241,10 @@ class _Client:
         if self._session and not self._has_ended:
             self._has_ended = True
             self._ensemble.expire(self._session)
+
+    def lose_session(self) -> None:
+        """Notes that the servers do not know the session."""
+        self._has_ended = True
 
     @property
     def _reaches(self) -> bool:
@@ -326,7 +338,7 @@ class _Client:
                 raise NoNodeError
             if watch is not None:
                 self._look(path, watch)
-            return node.data, _stat(node)
+            return node.data, _stat(node, len(_names(self._look(path, None), path)))
 
         return _Answer(ask)
 
@@ -496,5 +508,5 @@ def _names(tree: _Tree, path: str) -> set[str]:
     return {each[len(prefix) :] for each in tree if each.startswith(prefix) and "/" not in each[len(prefix) :]}
 
 
-def _stat(node: _Znode) -> Any:
-    return SimpleNamespace(version=node.version, ephemeralOwner=node.owner, ctime=node.created_ms)
+def _stat(node: _Znode, children: int = 0) -> Any:
+    return SimpleNamespace(version=node.version, ephemeralOwner=node.owner, ctime=node.created_ms, numChildren=children)

@@ -35,6 +35,7 @@ from barnabas.broker.coordinators.marker_channel import BrokerMarkerChannel
 from barnabas.broker.coordinators.transaction_router import TransactionRouter
 from barnabas.broker.coordinators.transactions import make_transaction_coordinator
 from barnabas.broker.fetch_sessions import FetchSessionCache
+from barnabas.broker.metadata_copier import MetadataCopier
 from barnabas.broker.periodic_tasks import schedule_tasks
 from barnabas.broker.process.failure_log import FailureLog
 from barnabas.broker.process.resource_limits import connection_descriptors
@@ -49,6 +50,7 @@ from barnabas.broker.scheduler import Scheduler
 from barnabas.broker.startup.adoption import Adoption, some
 from barnabas.broker.startup.directory_age import DirectoryDoubts
 from barnabas.broker.startup.directory_check import REGISTRY_FILE, registry_path
+from barnabas.broker.startup.registry_age import image_not_older_than_copies, refuse_epochs_not_given
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.endpoints import Endpoint
@@ -77,7 +79,13 @@ from barnabas.network.time_slicing import TimeSlicer
 from barnabas.registry.content import RegistryContent
 from barnabas.registry.embedded import EmbeddedRegistry
 from barnabas.registry.processes import begin_process, end_process
-from barnabas.registry.registry import BrokerRegistration, LastRegistration, Registry, node_id_in_use
+from barnabas.registry.registry import (
+    BrokerRegistration,
+    LastRegistration,
+    Registry,
+    how_to_found_anew,
+    node_id_in_use,
+)
 from barnabas.replication.group_commit import GroupCommit
 from barnabas.replication.replica import IsrChange
 from barnabas.replication.replica_manager import ReplicaManager
@@ -165,6 +173,7 @@ class Broker:
         """Reads pages into the page cache. These threads do nothing else, so that no commit waits for a read of old
         records."""
         self._scheduler = Scheduler(loop, self._executor, self.failures)
+        self._copier = MetadataCopier(list(config.data_dirs), lambda: self._image, loop, self._executor, self.log)
         self._reserves = {
             path: SpaceReserve(path, config.log_dir_reserve_bytes) for path in map(os.path.abspath, config.data_dirs)
         }
@@ -235,6 +244,7 @@ class Broker:
                 log=self.log,
             )
             self._controller.subscribe(self.controller.publish(self.metadata_changed))
+            undo.callback(self._copier.cancel)
             acceptor = self._acceptor = Acceptor(
                 self.loop,
                 self.dispatcher,
@@ -252,6 +262,7 @@ class Broker:
             else:
                 self._accept(acceptor, listeners)
             undo.pop_all()
+        self._copier.image_changed()
         self._refill_reserves()
         self.log_cleaner.start()
         if any(self.log_manager.futures):
@@ -293,6 +304,7 @@ class Broker:
             steps.callback(self.log_cleaner.stop)
             steps.callback(self.groups.shutdown)
             steps.callback(self.transactions.shutdown)
+            steps.callback(self._copier.close)
             if self._cluster is not None:
                 steps.callback(self._cluster.close)
             steps.callback(self._close_listeners)
@@ -306,6 +318,7 @@ class Broker:
         caller ends the event loop at once."""
         self.stopped = True
         self._scheduler.stop()
+        self._copier.cancel()
         self._close_listeners()
         if self._cluster is not None:
             self._cluster.close()
@@ -359,6 +372,10 @@ class Broker:
             image = self._image = self.registry.load().image
             for directory in directories:
                 directory.check_identity(image.cluster_id, self.node_id)
+            used = [directory.path for directory in directories if directory.used]
+            name = self.config.zookeeper_connect or str(path)
+            way_out = how_to_found_anew(name, used, in_zookeeper=is_remote)
+            image = self._image = image_not_older_than_copies(self.registry, image, used, way_out)
             recorded = self.registry.directories(self.node_id)
             self._require_free_node_id(image, recorded)
             self._settle_doubts(image, recorded)
@@ -368,6 +385,7 @@ class Broker:
                 lambda tp, topic_id: image.has_replica(self.node_id, tp.topic, tp.partition, topic_id),
                 undo,
             )
+            refuse_epochs_not_given(image, self.log_manager.logs, name, way_out)
         else:
             self._make_data_directories()
             adoption = Adoption(self.config)
@@ -614,6 +632,8 @@ class Broker:
         if change.since != self._image.version:  # the two ways take turns, and each knows its own images only
             change = change_between(self._image, change.image)
         self._image = change.image
+        self.registry.note_version(change.image.version, change.image.controller_epoch)
+        self._copier.image_changed()
         if change.brokers_configured:
             self._take_dynamic_settings(change.image)
             self._replication_quotas.set_rates(self.config)

@@ -31,6 +31,7 @@ from barnabas.registry.registry import (
     Change,
     CreateTopic,
     DeleteTopic,
+    Known,
     LastRegistration,
     LeaderChange,
     ProducerIdBlock,
@@ -96,23 +97,31 @@ class EmbeddedRegistry(Registry):
             raise UsageError(f"{path}: cannot be used as the registry: {move.refusal(str(path))}")
 
     @contextmanager
-    def _writing(self, *, durable: bool = True, with_room: bool = True) -> Iterator[None]:
-        """A transaction that writes, unless the registry has been moved since it was opened."""
-        with self._db.transaction(durable=durable, with_room=with_room):
-            self._refuse_if_moved()
+    def _writing(self, *, with_room: bool = True) -> Iterator[None]:
+        """A transaction that writes, unless the registry has been moved since it was opened, or is an older one."""
+        known = self._known()
+        with self._db.transaction(with_room=with_room):
+            self._refuse_unusable(known)
             yield
 
-    def _refuse_if_moved(self) -> None:
+    def _refuse_unusable(self, known: Known) -> None:
+        version, controller_epoch = self._db.row("SELECT version, controller_epoch FROM state")
+        if known.is_newer_than(version, controller_epoch):
+            self._refuse_outdated(str(self._path), version, controller_epoch, known)
         if (move := tables.read_move(self._db)) is not None:
             raise RegistryUnavailable(f"the registry {self._path} cannot be used: {move.refusal(str(self._path))}")
 
     # -- what is there ----------------------------------------------------------------------------------------------
 
     def load(self, previous: MetadataImage | None = None) -> MetadataChange:
+        known = self._known()
         with self._db.reading():
             cluster_id, version, controller_id, controller_epoch = self._db.row(
                 "SELECT cluster_id, version, controller_id, controller_epoch FROM state"
             )
+            if known.is_newer_than(version, controller_epoch):
+                self._refuse_outdated(str(self._path), version, controller_epoch, known)
+            self._note_read(version, controller_epoch)
             base = previous if previous is not None and previous.cluster_id == cluster_id else MetadataImage(cluster_id)
             if base.version == version:
                 return MetadataChange(base)
@@ -187,7 +196,7 @@ class EmbeddedRegistry(Registry):
             self._hint()
 
     def loss(self) -> str:
-        return "" if self._db.is_at_path() else f"{self._path} was removed or replaced"
+        return self._outdated if self._outdated or self._db.is_at_path() else f"{self._path} was removed or replaced"
 
     def _hint(self) -> None:
         for callback in self._watchers:
@@ -285,7 +294,7 @@ class EmbeddedRegistry(Registry):
         if self._node_id is None:
             return
         node_id, self._node_id = self._node_id, None
-        with self._writing(durable=False):
+        with self._writing():  # durable: copies of the metadata must not be ahead of it after a loss of power
             ended = self._db.execute(
                 "UPDATE brokers SET fenced = 1, process = '' WHERE node_id = ? AND epoch = ?", (node_id, self._epoch)
             ).rowcount
@@ -299,8 +308,9 @@ class EmbeddedRegistry(Registry):
     def elect_controller(self) -> int | None:
         if self._node_id is None:
             return None
+        known = self._known()
         with self._db.reading():  # a process that stands still may have the lock for writing
-            self._refuse_if_moved()
+            self._refuse_unusable(known)
             if self._has_another_controller():
                 return None
         with self._writing():

@@ -15,7 +15,7 @@ from barnabas.errors import UsageError
 from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from barnabas.registry.content import Move, RegistryContent
-from barnabas.registry.registry import LastRegistration, LeaderChange
+from barnabas.registry.registry import LastRegistration, LeaderChange, how_to_found_anew
 from barnabas.registry.sqlite_file import SqliteFile
 from barnabas.types import BrokerId
 
@@ -144,11 +144,12 @@ def _way_out(path: Path, error: Exception, option: str) -> str:
     if path.is_dir():
         return f"name the file in it, such as {path}/registry.db"
     if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
-        return "restore it from a copy: topics and their settings stand in it"
+        # no copy of it from before: that would give leader epochs and producer ids out twice
+        return how_to_found_anew(str(path))
     if not os.access(path.parent, os.W_OK):
         way = "make" if not path.parent.exists() else "let the broker's user write in"
         return f"{way} {path.parent}, or choose another with {option}"
-    return "make room for it, and see that no other program holds it"
+    return "make room for it, see that its disk takes writes, and that no other program holds it"
 
 
 def _make_private(path: Path) -> None:

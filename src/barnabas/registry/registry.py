@@ -30,10 +30,12 @@ __all__ = [
     "Change",
     "CreateTopic",
     "DeleteTopic",
+    "Known",
     "LastRegistration",
     "LeaderChange",
     "ProducerIdBlock",
     "Registry",
+    "RegistryOutdated",
     "RegistryUnavailable",
     "RegistryUnreachable",
     "RemoveBroker",
@@ -42,21 +44,42 @@ __all__ = [
     "SetPartition",
     "SetTopicConfig",
     "Superseded",
+    "how_to_found_anew",
     "node_id_in_use",
     "start_with_registry",
 ]
 
 AFTER_LOSS: Final = (
-    "move it back, or stop all brokers, make it anew by `barnabas cluster recover` and start them; none that ends can "
-    "start until then"
+    "put the right one back, or stop all brokers, make it anew by `barnabas cluster recover` and start them; none that "
+    "ends can start until then"
 )
 """The ways out of `Registry.loss`."""
+
 PRODUCER_IDS_BLOCK: Final = 1000
+
+
+def how_to_found_anew(registry: str, directories: Iterable[str] = (), *, in_zookeeper: bool = False) -> str:
+    """Returns the way out where the registry of that name must not be used. Of the data directories, which all have to
+    be named, these are known."""
+    options = "".join(f" --data-dir {directory}" for directory in directories) or " --data-dir DIR"
+    every = "with the data directories of all brokers"
+    if not in_zookeeper:
+        command = f"barnabas cluster recover --registry {registry}{options}"
+        return f"stop all brokers, move it away with its -wal and -shm, and make it anew by `{command}`, {every}"
+    return (
+        f"stop all brokers, remove what is at that path in ZooKeeper, make the registry anew in a file by "
+        f"`barnabas cluster recover --registry FILE{options}`, {every}, and move it by `barnabas cluster "
+        f"migrate-registry --from FILE --to {registry}`"
+    )
 
 
 class RegistryUnavailable(BarnabasError):
     """The registry did not respond, so it is unknown whether the write happened. This must not be taken for a
     refusal."""
+
+
+class RegistryOutdated(RegistryUnavailable):
+    """The registry is certainly older than what is known of it: it was put back from a copy."""
 
 
 class RegistryUnreachable(RegistryUnavailable):
@@ -228,6 +251,22 @@ class ProducerIdBlock(NamedTuple):
     size: int
 
 
+class Known(NamedTuple):
+    """What the registry has been at least."""
+
+    version: int
+    controller_epoch: int
+
+    def or_later(self, version: int, controller_epoch: int) -> "Known":
+        return Known(max(self.version, version), max(self.controller_epoch, controller_epoch))
+
+    def is_newer_than(self, version: int, controller_epoch: int) -> bool:
+        return self.version > version or self.controller_epoch > controller_epoch
+
+
+_NOTHING_KNOWN: Final = Known(0, 0)
+
+
 class Registry(ABC):
     """A broker's session with the registry. Every method may raise RegistryUnavailable."""
 
@@ -235,6 +274,38 @@ class Registry(ABC):
     """The largest batch for `write`. The caller splits a larger one if its parts are independent."""
     max_leader_changes: int
     """The number of rows of the history of leaders that are kept."""
+    _noted = _read = _NOTHING_KNOWN
+    """What is known by others, and what was read: each is set by one thread."""
+    _outdated = ""
+    """The reason for which the registry is not used any more; '' while it is."""
+
+    # -- age --------------------------------------------------------------------------------------------------------
+
+    def note_version(self, version: int, controller_epoch: int) -> None:
+        """Notes a version of the state, and the epoch of a controller, that somebody else has read. Called by one
+        thread, whichever it is."""
+        self._noted = self._noted.or_later(version, controller_epoch)
+
+    def _known(self) -> "Known":
+        """Returns what is known. Asked before the state is read that must not be older."""
+        self._require_usable()
+        return self._noted.or_later(*self._read)
+
+    def _note_read(self, version: int, controller_epoch: int) -> None:
+        self._read = self._read.or_later(version, controller_epoch)
+
+    def _require_usable(self) -> None:
+        if self._outdated:
+            raise RegistryOutdated(f"the registry {self._outdated}")
+
+    def _refuse_outdated(self, name: str, version: int, controller_epoch: int, known: "Known") -> None:
+        """Gives up a registry that shows an older state than is known. What it says of later ones could not be trusted
+        either: others may go on where it is. Raises RegistryOutdated."""
+        self._outdated = (
+            f"{name} shows version {version} (controller epoch {controller_epoch}), but version "
+            f"{known.version} (controller epoch {known.controller_epoch}) is known: it was put back from a copy"
+        )
+        self._require_usable()
 
     # -- what is there ----------------------------------------------------------------------------------------------
 
@@ -288,9 +359,9 @@ class Registry(ABC):
         """Calls the watchers back if the state has changed."""
 
     def loss(self) -> str:
-        """Returns why brokers that start would not find this registry, which those that run still use; '' if they
-        would. Safe in any thread."""
-        return ""
+        """Returns why brokers that start would not find this registry, which those that run still use, or why it is not
+        used any more; '' if all is well. Safe in any thread."""
+        return self._outdated
 
     @abstractmethod
     def dead_brokers(self) -> list[tuple[BrokerId, int]]:

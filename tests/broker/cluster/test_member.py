@@ -138,7 +138,7 @@ def test_a_registry_that_is_removed_while_brokers_run_is_told_once(
     monkeypatch.setattr(member_module, "DIRECTORY_CHECK_MS", 5)
     cluster = make(1)
     path, moved = tmp_path / "registry.db", tmp_path / "moved.db"
-    line = f"the registry {path} was removed or replaced: move it back, or stop all brokers"
+    line = f"the registry {path} was removed or replaced: put the right one back, or stop all brokers"
     checked, loss = threading.Event(), EmbeddedRegistry.loss
 
     def loss_noted(registry: EmbeddedRegistry) -> str:

@@ -9,7 +9,7 @@ import pytest
 from barnabas import Admin, Consumer
 from barnabas.controller.controller import Controller
 from barnabas.errors import UsageError
-from barnabas.log.directories.checkpoints import write_partition_metadata
+from barnabas.log.directories.checkpoints import METADATA_COPY, write_partition_metadata
 from barnabas.log.kraft_metadata import read_kraft_metadata
 from barnabas.records.batch import read_header
 from barnabas.records.builder import build_batch
@@ -122,12 +122,17 @@ def test_without_settings_nothing_is_removed(data: Path, caplog: pytest.LogCaptu
     assert "retention is off until retention.ms is set: flights, plain, ports" in line
 
 
+def lose_registry(directory: Path) -> None:
+    """Leaves what a broker leaves that kept no copy of the metadata."""
+    for path in (*directory.glob("registry.db*"), directory / METADATA_COPY):
+        path.unlink()
+
+
 def test_a_registry_that_was_lost_is_made_again(tmp_path: Path) -> None:
     with Broker(data_dir=tmp_path) as broker:
         broker.create_topic("t", 3)
         before = server_of(broker).image
-    for path in tmp_path.glob("registry.db*"):
-        path.unlink()
+    lose_registry(tmp_path)
     with Broker(data_dir=tmp_path) as broker:
         image = server_of(broker).image
         assert image.cluster_id == before.cluster_id
@@ -144,8 +149,7 @@ def test_producer_ids_that_a_client_made_up_leave_ids_for_others(tmp_path: Path)
             header = read_header(data)
             batch = ValidatedBatch(header, data, header.max_timestamp, 0, 1)
             on_loop(broker, lambda batch=batch: log.append_as_leader(batch, 0))
-    for path in tmp_path.glob("registry.db*"):
-        path.unlink()
+    lose_registry(tmp_path)
     with Broker(data_dir=tmp_path) as broker:
         assert 4321 < on_controller(broker, Controller.allocate_producer_ids)[0] < 2**40
 

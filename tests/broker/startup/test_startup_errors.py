@@ -141,7 +141,8 @@ def test_a_registry_that_is_none(data: Path) -> None:
     (data / "registry.db").write_bytes(b"this is not a database" * 100)
     line = serve(data).line
     assert str(data / "registry.db") in line
-    assert "restore it" in line
+    assert f"make it anew by `barnabas cluster recover --registry {data}/registry.db" in line
+    assert "copy" not in line, "an old one would give leader epochs and producer ids out twice"
 
 
 # --- settings -------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from barnabas.registry.registry import (
     CreateTopic,
     DeleteTopic,
     LeaderChange,
+    RegistryOutdated,
     RegistryUnavailable,
     SetBrokerConfig,
     SetFenced,
@@ -692,6 +693,30 @@ def test_zookeeper_is_killed_and_comes_back(lonely: ZooKeeperServer, lonely_harn
     assert one.elect_controller() == epoch, "the session has gone on"
     assert one.write([SetBrokerConfig("", {"a": "1"})], controller_epoch=epoch)
     assert one.load().image.broker_config("") == {"a": "1"}
+
+
+def test_a_zookeeper_that_was_put_back_from_a_copy_is_not_used(
+    lonely: ZooKeeperServer, lonely_harness: ZooKeeperHarness
+) -> None:
+    one, epoch = controller(lonely_harness)
+    lonely.kill()
+    put_back = lonely.back_up()
+    lonely.start()
+    assert answered(lambda: one.write([SetBrokerConfig("", {"a": "1"})], controller_epoch=epoch))
+    image = answered(lambda: one.load()).image
+    lonely.kill()
+    put_back()
+    lonely.start()
+    for call in (one.load, one.check, one.elect_controller, one.allocate_producer_ids):
+        with pytest.raises(RegistryUnavailable):  # its session is refused by ZooKeeper itself
+            call()
+    later = lonely_harness.open()
+    assert later.load().image.version < image.version
+    later.note_version(image.version, image.controller_epoch)
+    registration = BrokerRegistration(2, {}, ())
+    for call in (later.load, later.check, lambda: later.register_broker(registration), later.allocate_producer_ids):
+        with pytest.raises(RegistryOutdated, match="it was put back from a copy"):
+            call()
 
 
 def test_it_closes_without_zookeeper(lonely: ZooKeeperServer, stopwatch: Stopwatch) -> None:

@@ -13,7 +13,6 @@ from typing import Any, Final, Protocol
 from barnabas.broker.cluster.controller_duties import ControllerDuties
 from barnabas.broker.cluster.isr_changes import IsrChangeSender
 from barnabas.broker.cluster.liveness import Liveness, ProcessLiveness, Watch
-from barnabas.broker.cluster.metadata_copy import MetadataCopier
 from barnabas.broker.cluster.metadata_messages import update_of
 from barnabas.broker.cluster.replica_fetcher_manager import ReplicaFetcherManager
 from barnabas.broker.cluster.session_doubts import SessionDoubts
@@ -104,9 +103,6 @@ class ClusterMember:
         self.isr_changes = IsrChangeSender(broker, self._controller)
         self.duties: ControllerDuties | None = None
         """The duties of the controller, while this broker is."""
-        self._copier = MetadataCopier(
-            list(broker.config.data_dirs), lambda: broker.image, broker.loop, disk, broker.log
-        )
         self._receiver: UpdateReceiver | None = None
         self._fetchers: ReplicaFetcherManager | None = None
         self._has_resigned = False
@@ -172,7 +168,6 @@ class ClusterMember:
         self._live = {node_id for node_id, each in self._broker.image.brokers.items() if not each.fenced}
         self._fetchers = ReplicaFetcherManager(self._broker)
         storage_failures = StorageFailures(self._broker, self._controller)
-        self._copier.image_changed()
         self._controller_changed()
         self._note_if_joined()  # the only broker of its cluster is taken in while it starts
         self._doubts.tick()
@@ -252,7 +247,6 @@ class ClusterMember:
         if self.duties is not None:
             self.duties.close()
         self.isr_changes.close()
-        self._copier.close()
         if self._fetchers is not None:
             self._fetchers.shutdown()
         self.peers.close()
@@ -372,7 +366,6 @@ class ClusterMember:
             self.peers.addresses_changed()
         if self._fetchers is not None:
             self._fetchers.image_changed(change.image, change.topics)
-        self._copier.image_changed()
         self._controller_changed()
         if self.duties is not None:
             self.duties.image_changed(change)

@@ -47,7 +47,7 @@ def registry_path(directories: Sequence[DataDirectory], shared: str | None = Non
 
     Raises UsageError where there are two, or where none is there although only some of the directories are new: the
     registry may be in one that is not mounted. The same if a shared one is missing, but a directory has been used, if
-    a broker of a cluster has used it, or if it is that of a whole cluster.
+    a broker has kept a copy of the metadata in it, or if it is that of a whole cluster.
     """
     if shared is not None:
         return _shared_registry(Path(shared), directories)
@@ -60,13 +60,6 @@ def registry_path(directories: Sequence[DataDirectory], shared: str | None = Non
         _refuse_whole_cluster([directory.path for directory in directories], has_registry=bool(found))
     if found:
         return found[0]
-    for directory in directories:
-        path = Path(directory.path)
-        if (path / METADATA_COPY).exists() or broker_directories(str(path / OTHERS)):
-            raise UsageError(
-                f"log.dirs: {directory.path} belongs to a broker of a cluster, whose registry is missing: name it with "
-                "--registry, or restore it by `barnabas cluster recover`"
-            )
     # a first start that failed at the second directory, or was killed, leaves the first with an identity and no more
     used = [directory.path for directory in directories if directory.used and not directory.was_never_opened()]
     unused = [directory.path for directory in directories if not directory.used]
@@ -76,6 +69,11 @@ def registry_path(directories: Sequence[DataDirectory], shared: str | None = Non
             f"{REGISTRY_FILE}: is {unused[0]} not mounted? Mount it; if it is new or lost, leave it out of log.dirs "
             "for one start"
         )
+    for directory in directories:
+        path = Path(directory.path)
+        if (path / METADATA_COPY).exists() or broker_directories(str(path / OTHERS)):
+            how = how_to_restore(path / REGISTRY_FILE, used)
+            raise UsageError(f"log.dirs: {directory.path} belongs to a broker whose registry is missing: {how}")
     return None
 
 

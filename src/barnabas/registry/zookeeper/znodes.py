@@ -153,7 +153,8 @@ def parse(path: str, data: bytes, build: Callable[[dict[str, Any]], T]) -> T:
         return build(json.loads(data))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RegistryUnavailable(
-            f"the registry's {path} cannot be read: {error!r:.100} in {data[:100]!r}; restore it"
+            f"the registry's {path} cannot be read: {error!r:.100} in {data[:100]!r}; write what it had, or make the "
+            "registry anew by `barnabas cluster recover`"
         ) from None
 
 

@@ -28,6 +28,7 @@ from barnabas.registry.image_changes import apply_changes
 from barnabas.registry.outside_requests import OutsideRequest
 from barnabas.registry.processes import is_running
 from barnabas.registry.registry import (
+    PRODUCER_IDS_BLOCK,
     BrokerRegistration,
     Change,
     LastRegistration,
@@ -116,6 +117,8 @@ class ZooKeeperRegistry(Registry):
         self._watchers: list[Callable[[], None]] = []
         self._registered: BrokerImage | None = None
         """This broker's registration, while it has a session."""
+        self._is_back = False
+        """Whether the connection was lost and is back since the state was read. Set by kazoo's threads."""
         self._seen = -1
         """The version that the last `check` found."""
         self._history: deque[tuple[int, Touched]] = deque(maxlen=_HISTORY_KEPT)
@@ -194,18 +197,28 @@ class ZooKeeperRegistry(Registry):
         return Touched.together(touched for number, touched in self._history if number > version)
 
     def _read_state(self, *, sync: bool) -> tuple[State, int]:
-        (node,) = self._session.read([znodes.STATE], sync=sync)
-        if node is None:
-            raise RegistryUnavailable(f"the registry's {znodes.STATE} is gone")
-        state = State.of_data(node.data)
-        if state.move is not None:
-            raise RegistryUnavailable(state.move.refusal(self._connect))
-        return state, node.version
+        """Returns the state and the version of its node. With `sync` it is not older than what is known."""
+        for _ in range(_ATTEMPTS):
+            known = self._known()
+            (node,) = self._session.read([znodes.STATE], sync=sync)
+            if node is None:
+                raise RegistryUnavailable(f"the registry's {znodes.STATE} is gone")
+            state = State.of_data(node.data)
+            if state.move is not None:
+                raise RegistryUnavailable(state.move.refusal(self._connect))
+            if not sync or not known.is_newer_than(state.version, state.controller_epoch):
+                return state, node.version
+            with suppress(Conflict):
+                # A server that was cut off shows an old state, too, until it notices that; but nothing is committed.
+                self._session.commit([Check(znodes.STATE, node.version)])
+                self._refuse_outdated(self._connect, state.version, state.controller_epoch, known)
+        raise RegistryUnavailable("the registry changed all the time while it was read")
 
     def _refresh(self) -> None:
         """Reads what others have written."""
         for _ in range(_ATTEMPTS):
             state, node_version = self._read_state(sync=True)
+            self._note_read(state.version, state.controller_epoch)
             if state.version == self._image.version:
                 self._node_version = node_version
                 return
@@ -232,6 +245,8 @@ class ZooKeeperRegistry(Registry):
 
     def _changed(self, path: str) -> None:
         """Called from a thread of kazoo when a node may have changed."""
+        if not path:
+            self._is_back = True
         self._requests.changed(path)
         self._hint()
 
@@ -255,6 +270,8 @@ class ZooKeeperRegistry(Registry):
     def _transact(self, plan: Callable[[], _Plan | None]) -> bool:
         """Commits what is planned upon the present state. Returns False if the plan is None."""
         for _ in range(_ATTEMPTS):
+            self._require_usable()
+            self._refresh_if_back()
             version = self._image.version
             try:
                 planned = plan()
@@ -270,11 +287,23 @@ class ZooKeeperRegistry(Registry):
                 self._refresh()
         return False
 
+    def _refresh_if_back(self) -> None:
+        """Looks at a ZooKeeper to which the connection was lost: it may be another one by now, put back from a copy,
+        whose nodes have the versions that this broker knows."""
+        if self._is_back:
+            self._is_back = False
+            try:
+                self._refresh()
+            except RegistryUnavailable:
+                self._is_back = True
+                raise
+
     def _set_state(self, planned: _Plan) -> Operation:
         return Set(znodes.STATE, planned.state.encoded(), self._node_version)
 
     def _took_place(self, planned: _Plan) -> None:
         self._image, self._state = planned.change.image, planned.state
+        self._note_read(planned.state.version, planned.state.controller_epoch)
         self._node_version += 1
         self._history.append((planned.state.version, Touched.by(planned.change)))
 
@@ -610,19 +639,22 @@ class ZooKeeperRegistry(Registry):
 
     # -- producer ids -----------------------------------------------------------------------------------------------
 
-    def allocate_producer_ids(self, size: int = 1000) -> ProducerIdBlock:
+    def allocate_producer_ids(self, size: int = PRODUCER_IDS_BLOCK) -> ProducerIdBlock:
         node_id = _NO_BROKER if self._registered is None else self._registered.node_id
-        for _ in range(_ATTEMPTS):
-            self._read_state(sync=False)
+        first = 0
+
+        def plan() -> _Plan:
+            nonlocal first
             (node,) = self._session.read([znodes.PRODUCER_IDS])
             if node is None:
                 raise RegistryUnavailable(f"the registry's {znodes.PRODUCER_IDS} is gone")
             first = znodes.parse_next_producer_id(node.data)
             block = znodes.encode_producer_ids(node_id, first, size)
-            with suppress(Conflict):
-                self._session.commit([Set(znodes.PRODUCER_IDS, block, node.version)])
-                return ProducerIdBlock(first, size)
-        raise RegistryUnavailable("other brokers took producer ids all the time")
+            return self._planned([Set(znodes.PRODUCER_IDS, block, node.version)])
+
+        if not self._transact(plan):
+            raise RegistryUnavailable("other brokers wrote all the time while producer ids were taken")
+        return ProducerIdBlock(first, size)
 
     def abandon(self) -> None:
         self._watchers.clear()
