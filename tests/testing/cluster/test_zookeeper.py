@@ -14,7 +14,7 @@ from zookeeper_server import ZooKeeperServer, another_program, running_server
 pytest.importorskip("kazoo", reason="the registry over ZooKeeper needs kazoo")
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import NoAuthError
+from kazoo.exceptions import NoAuthError, NotEmptyError
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +118,28 @@ def test_a_broker_whose_node_is_deleted_makes_it_again(cluster: Cluster, tree: K
     cluster.wait_for(lambda: node_id in cluster.admin.describe_cluster().brokers, what="the broker among the live ones")
     write(cluster, b"one")
     cluster.wait_in_sync()
+
+
+def paths(tree: KazooClient, below: str) -> set[str]:
+    """Returns a node and all below it."""
+    return {below}.union(*(paths(tree, f"{below}/{name}") for name in tree.get_children(below)))
+
+
+@pytest.mark.parametrize("path", ["/brokers/ids", "/brokers", "/config/topics", "/cluster", "/barnabas/brokers"])
+def test_what_is_deleted_under_running_brokers_is_made_again(cluster: Cluster, tree: KazooClient, path: str) -> None:
+    cluster.create_topic("t")
+    write(cluster, b"one")
+    before = paths(tree, path)
+    with contextlib.suppress(NotEmptyError):  # brokers are faster
+        tree.delete(path, recursive=True)
+    cluster.wait_for(lambda: tree.exists(path) is not None and paths(tree, path) >= before, what="the nodes")
+    cluster.wait_for(lambda: len(cluster.admin.describe_cluster().brokers) == 3, what="the brokers as live ones")
+    leader = cluster.leader("t")
+    cluster.kill(leader)
+    cluster.start(leader)
+    cluster.wait_in_sync()
+    write(cluster, b"two")
+    assert [record.value for record in cluster.records("t")] == [b"one", b"two"]
 
 
 def test_a_cluster_that_keeps_others_from_writing(server: ZooKeeperServer, tmp_path: Path) -> None:

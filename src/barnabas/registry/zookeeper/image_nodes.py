@@ -79,7 +79,7 @@ def _read_topics(session: ZooKeeperSession, delta: MetadataDelta, markers: Mappi
         for _ in range(marker.partitions):
             path, node = next(states)
             if node is None:
-                raise Vanished
+                raise Vanished(path)
             partitions.append(znodes.parse_partition(path, node.data))
         delta.put_topic(TopicImage(name, marker.topic_id, tuple(partitions)))
 

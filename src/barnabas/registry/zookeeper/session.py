@@ -102,6 +102,8 @@ class Node(NamedTuple):
     owner: int
     """The session of an ephemeral node; 0 for the others."""
     created_ms: int
+    children: int
+    """The number of nodes below."""
 
 
 class Check(NamedTuple):
@@ -465,6 +467,6 @@ class ZooKeeperSession:
             self._client.close()
 
 
-def _stat(found: Any) -> tuple[int, int, int]:
+def _stat(found: Any) -> tuple[int, int, int, int]:
     """Returns what a Node has beside its data."""
-    return found.version, found.ephemeralOwner, found.ctime
+    return found.version, found.ephemeralOwner, found.ctime, found.numChildren

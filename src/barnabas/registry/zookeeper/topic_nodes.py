@@ -13,7 +13,15 @@ from barnabas.registry.zookeeper import znodes
 from barnabas.registry.zookeeper.session import Create, Delete, Operation, Set
 from barnabas.registry.zookeeper.znodes import TopicMarker, Touched
 
-__all__ = ["TopicOperations", "batches", "notifications", "removal", "topic_operations", "uncertain_paths"]
+__all__ = [
+    "TopicOperations",
+    "batches",
+    "image_nodes",
+    "notifications",
+    "removal",
+    "topic_operations",
+    "uncertain_paths",
+]
 
 _BATCH_BYTES_MAX: Final = 512 * 1024
 """The bound of a transaction, which ZooKeeper's jute.maxbuffer of 1 MB has to hold with its frame."""
@@ -116,7 +124,7 @@ def _change(
         found.descriptive.append(Set(znodes.topic_path(name), assignment))
 
 
-def _new_partitions(topic: TopicImage, first: int, controller_epoch: int) -> Iterable[Operation]:
+def _new_partitions(topic: TopicImage, first: int, controller_epoch: int) -> Iterable[Create]:
     return chain.from_iterable(
         (
             Create(znodes.partition_path(topic.name, index)),
@@ -127,6 +135,25 @@ def _new_partitions(topic: TopicImage, first: int, controller_epoch: int) -> Ite
         )
         for index in range(first, len(topic.partitions))
     )
+
+
+def image_nodes(image: MetadataImage) -> list[Create]:
+    """Returns the nodes of all that an image has, each after its parent."""
+    found = [
+        Create(znodes.registration_path(node_id), znodes.encode_registration(broker))
+        for node_id, broker in image.brokers.items()
+    ]
+    for name, topic in image.topics.items():
+        partitions = znodes.partitions_path(name)
+        found.append(Create(znodes.topic_path(name), znodes.encode_assignment(topic)))
+        found.append(Create(partitions, TopicMarker.of(topic).encoded()))
+        found += _new_partitions(topic, 0, image.controller_epoch)
+        found.append(Create(znodes.topic_config_path(name), znodes.encode_config(image.topic_config(name))))
+    found += (
+        Create(znodes.broker_config_path(name), znodes.encode_config(config))
+        for name, config in image.broker_configs.items()
+    )
+    return found
 
 
 def removal(topic: TopicImage) -> list[Operation]:

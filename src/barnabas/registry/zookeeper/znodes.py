@@ -40,6 +40,7 @@ __all__ = [
     "LEADER_CHANGES",
     "LOG_DIR_EVENTS",
     "OWN",
+    "PARENTS",
     "PERSISTENT",
     "PREFERRED_ELECTION",
     "PRODUCER_IDS",
@@ -132,6 +133,8 @@ PERSISTENT: Final = (
     *(OWN, REGISTRATIONS, DIRECTORIES, LEADER_CHANGES),
 )
 """The nodes that the founder makes first."""
+PARENTS: Final = tuple(path for path in PERSISTENT if path not in {PRODUCER_IDS, CONTROLLER_EPOCH, OWN})
+"""Those that may be made again when somebody has deleted them: they have no content of their own."""
 
 T = TypeVar("T")
 
@@ -205,6 +208,25 @@ class State(NamedTuple):
     """The last versions without a gap, up to the present one, with what was touched then."""
     move: Move | None = None
     """The mark of a registry that moves; it stands in the place of the format."""
+    topics: int = -1
+    """The number of topics, and of brokers that are registered: nodes that others delete are missed. -1 if the last
+    writer was of a release that does not tell."""
+    brokers: int = -1
+    next_producer_id: int = -1
+    """The first producer id that was not given out yet, as PRODUCER_IDS has it; -1 if that is not known."""
+
+    def describing(self, image: MetadataImage) -> "State":
+        return self._replace(topics=len(image.topics), brokers=len(image.brokers))
+
+    def lacks(self, image: MetadataImage) -> str:
+        """Returns which nodes are missing, by an image that was read from all of them; '' if none are."""
+        for parent, wanted, found in (
+            (TOPICS, self.topics, len(image.topics)),
+            (REGISTRATIONS, self.brokers, len(image.brokers)),
+        ):
+            if wanted >= 0 and found != wanted:
+                return f"{wanted} are written below {parent}, and {found} are there"
+        return ""
 
     def touched_since(self, version: int) -> Touched | None:
         """Returns what was touched after a version; None if that is not known."""
@@ -225,7 +247,7 @@ class State(NamedTuple):
                 break
             rows.append(row)
         fields = self._asdict()
-        move = fields.pop("move")
+        move, _ = fields.pop("move"), fields.pop("history")
         head = encode({"format": _FORMAT if move is None else move.encoded(), **fields, "history": None})
         return head.removesuffix(b"null}") + b"[" + b",".join(reversed(rows)) + b"]}"
 
@@ -246,6 +268,7 @@ class State(NamedTuple):
             found["controller_epoch"],
             tuple((row[0], Touched(*map(frozenset, row[lists]))) for row in found["history"]),
             move,
+            *(int(found.get(name, -1)) for name in ("topics", "brokers", "next_producer_id")),
         )
 
 

@@ -38,9 +38,11 @@ from barnabas.registry.registry import (
     RegistryUnavailable,
     RegistryUnreachable,
     Superseded,
+    how_to_found_anew,
     start_with_registry,
 )
 from barnabas.registry.zookeeper import znodes
+from barnabas.registry.zookeeper.deleted_nodes import DeletedNodes, lacking
 from barnabas.registry.zookeeper.image_nodes import (
     MAX_LEADER_CHANGES,
     Vanished,
@@ -81,6 +83,8 @@ _ATTEMPTS: Final = 10
 _RETURNED_MAX: Final = 256 * 1024
 """The longest list of lost replicas in a registration, for one node has 1 MB at most. More count as all."""
 _SECRET_BYTES: Final = 32
+_IDS_GAP: Final = 1_000_000
+"""A bound on the producer ids that brokers of the release before give out without a word in the state."""
 _HISTORY_KEPT: Final = 1000
 _NO_BROKER: Final = BrokerId(-1)
 
@@ -117,6 +121,10 @@ class ZooKeeperRegistry(Registry):
         self._watchers: list[Callable[[], None]] = []
         self._registered: BrokerImage | None = None
         """This broker's registration, while it has a session."""
+        self._directories = b""
+        """What this broker's registration has written of its data directories."""
+        self._live_in = 0
+        """The session in which the node of this broker was made."""
         self._is_back = False
         """Whether the connection was lost and is back since the state was read. Set by kazoo's threads."""
         self._seen = -1
@@ -124,10 +132,12 @@ class ZooKeeperRegistry(Registry):
         self._history: deque[tuple[int, Touched]] = deque(maxlen=_HISTORY_KEPT)
         self._session = ZooKeeperSession(access)
         self._requests = RequestNodes(self._session)
+        self._deleted = DeletedNodes(self._session)
         self._session.on_event = self._changed
         try:
             with start_with_registry(f"zookeeper.connect: {access.connect} cannot be used as the registry: "):
                 self._prepare(used_directory)
+                self._deleted.make_parents()
                 found, secret = self._session.read([znodes.CLUSTER_ID, znodes.SECRET])
                 if found is None or secret is None:
                     raise RegistryUnavailable(f"the registry's {znodes.CLUSTER_ID} or {znodes.SECRET} is gone")
@@ -152,7 +162,9 @@ class ZooKeeperRegistry(Registry):
             if session.read([znodes.STATE], sync=True) != [None]:
                 return  # another broker has founded the cluster and registered meanwhile
             raise UsageError(
-                f"zookeeper.connect: {self._connect} is the registry of a cluster of Apache Kafka; choose another path"
+                f"zookeeper.connect: {self._connect} has topics, but no state of a registry: it is of a cluster of "
+                "Apache Kafka; choose another path. Or somebody has deleted the state; then "
+                + how_to_found_anew(self._connect, in_zookeeper=True)
             )
         if used_directory is not None:
             raise UsageError(
@@ -202,7 +214,9 @@ class ZooKeeperRegistry(Registry):
             known = self._known()
             (node,) = self._session.read([znodes.STATE], sync=sync)
             if node is None:
-                raise RegistryUnavailable(f"the registry's {znodes.STATE} is gone")
+                raise RegistryUnavailable(
+                    f"the registry's {znodes.STATE} is gone; make it anew by `barnabas cluster recover`"
+                )
             state = State.of_data(node.data)
             if state.move is not None:
                 raise RegistryUnavailable(state.move.refusal(self._connect))
@@ -216,6 +230,7 @@ class ZooKeeperRegistry(Registry):
 
     def _refresh(self) -> None:
         """Reads what others have written."""
+        vanished = ""
         for _ in range(_ATTEMPTS):
             state, node_version = self._read_state(sync=True)
             self._note_read(state.version, state.controller_epoch)
@@ -228,16 +243,22 @@ class ZooKeeperRegistry(Registry):
                     change = read_changed(self._session, self._image, known)
                 else:
                     change = read_everything(self._session, self._image.cluster_id)
-            except Vanished:
+            except Vanished as error:
+                vanished = str(error)
                 continue
+            vanished = ""
             if self._read_state(sync=False)[0].version == state.version:
                 change.controller_id, change.controller_epoch = state.controller_id, state.controller_epoch
                 if known is None:
                     self._history.clear()
                 self._history.extend(entry for entry in state.history if entry[0] > self._image.version)
-                self._image = change.apply(state.version).image
-                self._state, self._node_version = state, node_version
+                image = change.apply(state.version).image
+                if lack := state.lacks(image):
+                    raise lacking(lack)
+                self._image, self._state, self._node_version = image, state, node_version
                 return
+        if vanished:
+            raise lacking(f"{vanished} is gone")
         raise RegistryUnavailable("the registry changed all the time while it was read")
 
     def watch(self, callback: Callable[[], None]) -> None:
@@ -256,6 +277,7 @@ class ZooKeeperRegistry(Registry):
 
     def check(self) -> None:
         self._resume_session()
+        self._restore(if_missing=True)
         self._free_role_if_lost()
         state, _ = self._read_state(sync=True)
         if state.version != self._seen:
@@ -285,6 +307,9 @@ class ZooKeeperRegistry(Registry):
             except Conflict as conflict:
                 _log.debug("another write came first: %s", conflict)
                 self._refresh()
+                if self._image.version == version:  # nobody has written: what the write needs is gone
+                    self._deleted.make_parents()
+                    self._restore(if_missing=False)
         return False
 
     def _refresh_if_back(self) -> None:
@@ -299,13 +324,24 @@ class ZooKeeperRegistry(Registry):
                 raise
 
     def _set_state(self, planned: _Plan) -> Operation:
-        return Set(znodes.STATE, planned.state.encoded(), self._node_version)
+        return Set(znodes.STATE, planned.state.describing(planned.change.image).encoded(), self._node_version)
 
     def _took_place(self, planned: _Plan) -> None:
         self._image, self._state = planned.change.image, planned.state
         self._note_read(planned.state.version, planned.state.controller_epoch)
         self._node_version += 1
         self._history.append((planned.state.version, Touched.by(planned.change)))
+
+    def _restore(self, *, if_missing: bool) -> None:
+        """Makes again, as the controller, what others have deleted; with `if_missing` only after a look at the
+        parents."""
+        if not self._has_role() or (if_missing and not self._deleted.are_some_missing(self._image)):
+            return
+        own, kept = self._session.read([znodes.OWN, znodes.CONTROLLER_EPOCH])
+        is_mine = _is_mine(own, kept, self._state.controller_epoch)
+        if is_mine:
+            with suppress(Conflict):  # others have written, or have the role by now
+                self._deleted.restore(self._image, self._secret, [Check(znodes.STATE, self._node_version), *is_mine])
 
     def _planned(
         self,
@@ -318,7 +354,10 @@ class ZooKeeperRegistry(Registry):
         its id, the epoch of its registration and its own epoch."""
         state, delta = self._state, MetadataDelta(self._image)
         if controller is not None:
-            state = State(state.version, *controller, state.history)
+            controller_id, broker_epoch, epoch = controller
+            state = state._replace(
+                controller_id=controller_id, controller_broker_epoch=broker_epoch, controller_epoch=epoch
+            )
         delta.controller_id, delta.controller_epoch = state.controller_id, state.controller_epoch
         for broker in brokers:
             delta.put_broker(broker)
@@ -375,7 +414,7 @@ class ZooKeeperRegistry(Registry):
                 returned=returned if len(returned) < _RETURNED_MAX else Returned(lost=None).text,
             )
             last = LastRegistration(registration.registration_id, registered.epoch)
-            data = znodes.encode_directories(registration.directories, last)
+            data = self._directories = znodes.encode_directories(registration.directories, last)
             path = znodes.directories_path(node_id)
             operations: list[Operation] = [Create(path, data) if directories is None else Set(path, data)]
             if held is not None:
@@ -386,7 +425,7 @@ class ZooKeeperRegistry(Registry):
         if not self._transact(plan):
             return None
         assert registered is not None
-        self._registered = registered
+        self._registered, self._live_in = registered, self._session.id
         return registered.epoch
 
     def _live(self, broker: BrokerImage) -> Operation:
@@ -400,9 +439,14 @@ class ZooKeeperRegistry(Registry):
         return found if own is not None and found is not None and found.epoch == own.epoch else None
 
     def _resume_session(self) -> None:
-        """Makes the node of this broker's session again if ZooKeeper has ended that session."""
+        """Makes the node of this broker's session again if ZooKeeper has ended that session, or somebody has deleted
+        it."""
         if self._registered is None:
             return
+        if self._session.watch(path := znodes.directories_path(self._registered.node_id)) is None:
+            self._refresh()
+            if self._own_registration() is not None:
+                self._deleted.make(path, self._directories)
         for _ in range(_ATTEMPTS):
             node = self._session.watch(znodes.broker_path(self._registered.node_id))
             if node is not None and node.owner == self._session.id:
@@ -415,8 +459,13 @@ class ZooKeeperRegistry(Registry):
             try:
                 self._session.commit([Check(znodes.STATE, self._node_version), *former, self._live(own)])
             except Conflict:
+                self._deleted.make_parents()
                 continue
-            _log.info("the session with ZooKeeper had ended: broker %d has a new one", own.node_id)
+            if self._session.id == self._live_in:
+                _log.warning("somebody has deleted %s in ZooKeeper: made again", znodes.broker_path(own.node_id))
+            else:
+                _log.info("the session with ZooKeeper had ended: broker %d has a new one", own.node_id)
+            self._live_in = self._session.id
 
     def set_peer_endpoint(self, endpoint: Endpoint) -> None:
         def plan() -> _Plan | None:
@@ -646,11 +695,16 @@ class ZooKeeperRegistry(Registry):
         def plan() -> _Plan:
             nonlocal first
             (node,) = self._session.read([znodes.PRODUCER_IDS])
-            if node is None:
+            known = self._state.next_producer_id
+            if node is None and known < 0:
                 raise RegistryUnavailable(f"the registry's {znodes.PRODUCER_IDS} is gone")
-            first = znodes.parse_next_producer_id(node.data)
+            first = known + _IDS_GAP if node is None else max(known, znodes.parse_next_producer_id(node.data))
             block = znodes.encode_producer_ids(node_id, first, size)
-            return self._planned([Set(znodes.PRODUCER_IDS, block, node.version)])
+            write = (
+                Create(znodes.PRODUCER_IDS, block) if node is None else Set(znodes.PRODUCER_IDS, block, node.version)
+            )
+            planned = self._planned([write])
+            return planned._replace(state=planned.state._replace(next_producer_id=first + size))
 
         if not self._transact(plan):
             raise RegistryUnavailable("other brokers wrote all the time while producer ids were taken")
