@@ -42,6 +42,8 @@ SOON_S = 30.0
 LONG_MS = 120_000
 EPOCH = 10
 """The leader epoch of new topics."""
+FOLLOWER_EPOCH = 2
+"""The epoch in which broker 2 has registered, the second one."""
 Waiting = concurrent.futures.Future[Any]
 
 
@@ -104,7 +106,7 @@ def fetch(
     max_bytes: int = 10 * 1024**2,
     partition_max_bytes: int = 1024**2,
     replica_id: int = 2,
-    replica_epoch: int = -1,
+    replica_epoch: int = FOLLOWER_EPOCH,
     forget: Sequence[tuple[UUID, int]] = (),
 ) -> FetchRequest:
     """A request for (topic id, partition, offset)."""
