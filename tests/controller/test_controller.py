@@ -38,12 +38,12 @@ from barnabas.errors import (
     UsageError,
 )
 from barnabas.metadata.image import PartitionImage, TopicImage
-from barnabas.registry.embedded import EmbeddedRegistry
 from barnabas.registry.registry import BrokerRegistration, Change, LeaderChange, RegistryUnavailable, SetPartition
 from barnabas.replication.replica import BrokerState
 from barnabas.types import BrokerId, LeaderEpoch
+from registry.stores import TrackedFile
 
-Opened = TypeVar("Opened", bound=EmbeddedRegistry)
+Opened = TypeVar("Opened", bound=TrackedFile)
 
 
 class Cluster:
@@ -53,10 +53,11 @@ class Cluster:
         self.directory = directory
         self.killed: set[int] = set()
         """The brokers whose processes have ended without order."""
-        self.opened: list[EmbeddedRegistry] = []
+        self.opened: list[TrackedFile] = []
 
-    def open(self, kind: type[Opened] = EmbeddedRegistry) -> Opened:  # type: ignore[assignment]
+    def open(self, kind: type[Opened] = TrackedFile) -> Opened:  # type: ignore[assignment]
         registry = kind(self.directory / "registry.db", is_running=self.is_running)
+        registry.opened = self.opened
         self.opened.append(registry)
         return registry
 
@@ -66,7 +67,7 @@ class Cluster:
     def broker(self, node_id: int = 1, **settings: object) -> Controller:
         return self.broker_on(self.open(), node_id, **settings)
 
-    def broker_on(self, registry: EmbeddedRegistry, node_id: int = 1, **settings: object) -> Controller:
+    def broker_on(self, registry: TrackedFile, node_id: int = 1, **settings: object) -> Controller:
         named = {name.replace("_", "."): value for name, value in settings.items()}
         config = BrokerConfig.of({"node.id": node_id, "log.dirs": str(self.directory / str(node_id)), **named})
         controller = Controller(registry, config, randomness=random.Random(1))
@@ -483,7 +484,7 @@ def test_a_controller_that_has_resigned_waits_for_another(cluster: Cluster, monk
     assert one.is_active
 
 
-class Interfering(EmbeddedRegistry):
+class Interfering(TrackedFile):
     """Refuses or fails the next writes, as a store behind a network may."""
 
     refuse = 0

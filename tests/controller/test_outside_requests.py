@@ -10,7 +10,6 @@ from barnabas.controller.controller import Controller, TopicRequest
 from barnabas.controller.isr_control import IsrRequest
 from barnabas.controller.reassignment_control import Reassignment
 from barnabas.metadata.image import TopicImage
-from barnabas.registry.embedded import EmbeddedRegistry
 from barnabas.registry.outside_requests import (
     OutsideRequest,
     RequestedConfig,
@@ -24,9 +23,10 @@ from barnabas.registry.registry import Change, LeaderChange, RegistryUnavailable
 from barnabas.replication.replica import BrokerState
 from barnabas.types import BrokerId
 from controller.test_controller import Cluster
+from registry.stores import TrackedFile
 
 
-class AskedRegistry(EmbeddedRegistry):
+class AskedRegistry(TrackedFile):
     """A registry in which other programs ask for something."""
 
     asked: list[OutsideRequest] = []

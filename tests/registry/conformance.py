@@ -180,6 +180,22 @@ def a_node_id_belongs_to_one_broker_at_a_time(harness: Harness) -> None:
     assert two.register_broker(other) is not None
 
 
+def a_copy_of_its_directory_is_not_the_broker(harness: Harness) -> None:
+    one, epoch = _registered(harness, _registration(1))
+    two = harness.open()
+    assert two.register_broker(_registration(1, process="process in a copy")) is None
+    assert _broker(one) == _broker(two)
+    assert _broker(one).epoch == epoch
+
+
+def the_incarnation_is_one_for_all(harness: Harness) -> None:
+    one, two = harness.open(), harness.open()
+    assert one.incarnation() == two.incarnation() != ""
+    one.register_broker(_registration(1))
+    two.close()
+    assert harness.open().incarnation() == one.incarnation()
+
+
 def a_node_id_is_free_after_its_session(harness: Harness) -> None:
     one, _ = _registered(harness, _registration(1, _ID))
     one.end_session()
@@ -287,6 +303,7 @@ def a_broker_that_has_lost_a_directory_names_the_replicas_until_it_is_taken_in(h
 
 def a_restarted_broker_takes_over_its_registration(harness: Harness) -> None:
     one, first = _registered(harness, _registration(1))
+    harness.kill("process 1")
     two, second = _registered(harness, _registration(1, process="process of today"))
     assert second > first
     assert one.elect_controller() is None, "the older life of the broker has no session"
@@ -697,6 +714,8 @@ CHECKS: Final[tuple[Callable[[Harness], None], ...]] = (
     a_broker_beside_others_is_fenced_until_the_controller_ends_that,
     a_broker_that_returns_beside_others_is_fenced,
     a_node_id_belongs_to_one_broker_at_a_time,
+    a_copy_of_its_directory_is_not_the_broker,
+    the_incarnation_is_one_for_all,
     a_node_id_is_free_after_its_session,
     a_broker_is_known_by_any_of_its_directories,
     directories_are_remembered_after_the_session,

@@ -1,7 +1,7 @@
 """The places between which a registry moves in tests: a file, and a path in a real ZooKeeper."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 
@@ -9,10 +9,30 @@ from barnabas.registry.content import Move, RegistryContent
 from barnabas.registry.embedded import EmbeddedRegistry
 from barnabas.registry.embedded_store import EmbeddedStore
 from barnabas.registry.migration import Moved, RegistryStore, StoredRegistry, move_registry
-from barnabas.registry.registry import Registry
+from barnabas.registry.registry import BrokerRegistration, Registry
 from zookeeper_server import ZooKeeperServer
 
-__all__ = ["FilePlace", "Place", "ZooKeeperPlace", "move", "put", "read"]
+__all__ = ["FilePlace", "Place", "TrackedFile", "ZooKeeperPlace", "let_go", "move", "put", "read"]
+
+
+class TrackedFile(EmbeddedRegistry):
+    """A session of a broker whose process is only a text. Its lock goes with that process (`let_go`), which may begin
+    another session."""
+
+    process = ""
+    opened: list["TrackedFile"]
+
+    def register_broker(self, registration: BrokerRegistration, *, upon: int | None = None) -> int | None:
+        let_go([each for each in self.opened if each is not self], registration.process)
+        self.process = registration.process
+        return super().register_broker(registration, upon=upon)
+
+
+def let_go(opened: Iterable[TrackedFile], process: str) -> None:
+    """Frees the locks that a process holds, as its end does."""
+    for each in opened:
+        if each.process == process:
+            each._locks.release()
 
 
 class Place(ABC):

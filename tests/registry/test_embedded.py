@@ -25,6 +25,7 @@ from barnabas.registry.registry import (
     SetPartition,
 )
 from registry import conformance
+from registry.stores import TrackedFile, let_go
 from stopwatch import Stopwatch
 
 PARTITION = PartitionImage(1, 0, (1,), (1,), 0)
@@ -34,12 +35,17 @@ class EmbeddedHarness(conformance.Processes):
     def __init__(self, directory: Path) -> None:
         super().__init__()
         self.path = directory / "registry.db"
-        self.opened: list[EmbeddedRegistry] = []
+        self.opened: list[TrackedFile] = []
 
     def open(self) -> EmbeddedRegistry:
-        registry = EmbeddedRegistry(self.path, is_running=self.is_running)
+        registry = TrackedFile(self.path, is_running=self.is_running)
+        registry.opened = self.opened
         self.opened.append(registry)
         return registry
+
+    def kill(self, process: str) -> None:
+        super().kill(process)
+        let_go(self.opened, process)
 
     def execute(self, statement: str) -> list[Any]:
         """Executes a statement on the file, past the registry."""
@@ -113,7 +119,7 @@ def test_a_file_whose_sessions_ended_by_time_is_opened(harness: EmbeddedHarness)
     one, epoch = controller(harness)
     assert one.write([CreateTopic("t", UUID(int=5), (PARTITION,), {})], controller_epoch=epoch)
     broker_epoch = one.load().image.brokers[1].epoch
-    one._db.close()
+    one.abandon()
     harness.execute("DROP TABLE brokers")
     harness.execute(FORMER_BROKERS)
     harness.execute("INSERT INTO brokers VALUES (1, 1, '', NULL, '', 'monday', 7.0, 9.0)")
@@ -295,7 +301,9 @@ def test_only_the_owner_reads_the_registry(harness: EmbeddedHarness, tmp_path: P
         harness.open().register_broker(BrokerRegistration(1, {UUID(int=1): "/d"}, ()))
     finally:
         os.umask(former)
-    assert set(modes(tmp_path)) == {"registry.db", "registry.db-wal", "registry.db-shm"}
+    assert set(modes(tmp_path)) == {
+        *("registry.db", "registry.db-wal", "registry.db-shm", "registry.db-broker-1.lock"),
+    }
     assert set(modes(tmp_path).values()) == {0o600}
     harness.close()
 

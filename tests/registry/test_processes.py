@@ -1,10 +1,12 @@
 """The certain evidence that a broker is dead: real processes, and a /proc that the test writes."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,16 @@ from hypothesis import strategies as st
 
 from barnabas.log.directories.data_directory import read_boot_id
 from barnabas.registry import processes
-from barnabas.registry.processes import begin_process, end_process, is_running, on_end, parse_process
+from barnabas.registry.processes import (
+    begin_process,
+    describe_process,
+    end_process,
+    is_of_another_boot,
+    is_running,
+    is_visible,
+    on_end,
+    parse_process,
+)
 from registry.other_process import Child, other_process
 from registry.other_process import child as child
 
@@ -82,11 +93,29 @@ def test_a_process_id_that_is_used_again_is_another_process(child: Child) -> Non
     end_process(own)
 
 
-def test_the_boot_before_has_no_processes(child: Child) -> None:
-    _, text = child
-    before = changed(text, BOOT, "0c1bd0b2-0000-4000-8000-000000000000")
-    assert not is_running(before)
-    assert parse_process(before) is None
+def test_of_another_boot_nothing_is_known(child: Child) -> None:
+    """It may be that of a container, which is told another one, or of another machine."""
+    process, text = child
+    assert (is_visible(text), is_of_another_boot(text)) == (True, False)
+    other = changed(text, BOOT, "0c1bd0b2-0000-4000-8000-000000000000")
+    process.kill()
+    process.wait()
+    assert is_running(other)
+    assert parse_process(other) is None
+    assert (is_visible(other), is_of_another_boot(other)) == (False, True)
+    assert not is_of_another_boot(f"{other}|several")
+
+
+def test_a_process_is_described_to_those_who_look_for_it(child: Child) -> None:
+    process, text = child
+    found = re.fullmatch(rf"process {process.pid}, which runs since (.{{19}})", describe_process(text))
+    assert found is not None
+    assert abs(time.mktime(time.strptime(found[1], "%Y-%m-%d %H:%M:%S")) - time.time()) < 3600
+    assert (
+        describe_process(changed(text, NAMESPACE, "pid:[1]")) == f"process {process.pid} of another container (pid:[1])"
+    )
+    assert describe_process(changed(text, BOOT, "b")) == f"process {process.pid} of another machine or boot (b)"
+    assert describe_process("") == "an unknown process"
 
 
 def test_a_broker_may_seem_to_be_on_another_machine() -> None:
@@ -139,16 +168,6 @@ def test_a_name_of_a_process_may_contain_anything() -> None:
         assert is_running(text)
 
 
-def test_of_another_machine_nothing_is_known() -> None:
-    one = begin_process(several_machines=True)
-    assert is_running(one)
-    boot = one.partition("|")[0]
-    assert is_running(one.replace(boot, "another boot")), "perhaps that of another machine"
-    assert not is_running(one.removesuffix("|several").replace(boot, "another boot")), "this one was started anew"
-    end_process(one)
-    assert not is_running(one), "this process has ended it"
-
-
 def test_no_text_is_of_no_process() -> None:
     assert not is_running("")
     assert parse_process("") is None
@@ -161,7 +180,7 @@ def test_no_text_is_of_no_process() -> None:
 )
 def test_a_text_that_this_release_does_not_know_is_not_taken_for_the_end(text: str) -> None:
     assert parse_process(text) is None
-    assert is_running(text) or (text.count("|") == 4 and not text.startswith("|")), "of another boot"
+    assert is_running(text)
 
 
 def test_without_a_file_system_of_processes_signals_tell(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:

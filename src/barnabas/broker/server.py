@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
@@ -78,13 +79,14 @@ from barnabas.network.connection import RequestConnection
 from barnabas.network.time_slicing import TimeSlicer
 from barnabas.registry.content import RegistryContent
 from barnabas.registry.embedded import EmbeddedRegistry
-from barnabas.registry.processes import begin_process, end_process
+from barnabas.registry.processes import Evidence, begin_process, describe_process, end_process
 from barnabas.registry.registry import (
     BrokerRegistration,
     LastRegistration,
     Registry,
     how_to_found_anew,
     node_id_in_use,
+    start_with_registry,
 )
 from barnabas.replication.group_commit import GroupCommit
 from barnabas.replication.replica import IsrChange
@@ -105,6 +107,10 @@ AUTO_CREATED_PARTITIONS_MAX: Final = 100
 _REPORT_INTERVAL_S: Final = 1.0
 _MEET_AGAIN_S: Final = 1.0
 """The time until a broker that could not join a cluster tries again."""
+_SESSIONS_WAITED: Final = 2
+"""The sessions for which a start waits for the end of a former one: ZooKeeper ends it some ticks late, and it may have
+been agreed upon with another setting."""
+_SESSION_LOOK_S: Final = 0.1
 _REGISTRY_WRITE_BYTES: Final = 128 * 1024
 _START_BYTES: Final = 512 * 1024
 _STOP_BYTES: Final = 256 * 1024
@@ -417,9 +423,30 @@ class Broker:
     def _require_free_node_id(self, image: MetadataImage, recorded: Mapping[UUID, str]) -> None:
         """Raises UsageError if the node id is another running broker's, before it is written into new directories."""
         registered = image.brokers.get(self.node_id)
+        if registered is None:
+            return
         is_another = bool(recorded) and recorded.keys().isdisjoint(self.log_manager.directory_paths())
-        if registered is not None and is_another and self.registry.has_session(self.node_id, registered.epoch):
-            raise node_id_in_use(self.node_id)
+        session = self.registry.session(self.node_id)
+        if session is Evidence.RUNS or (session is Evidence.UNSEEN and is_another):
+            raise node_id_in_use(self.node_id, registered.process)
+
+    def _outlast_former_session(self) -> None:
+        """Waits until ZooKeeper has ended the session of the process that this broker was before. It cannot be seen:
+        most likely its machine was started anew, or its container made anew. A copy of it that runs elsewhere keeps its
+        session, and the registration is refused."""
+        registered = self._image.brokers.get(self.node_id)
+        until = time.monotonic() + self.config.zookeeper_session_timeout_ms / 1000 * _SESSIONS_WAITED
+        is_told, directories = False, list(self.log_manager.directory_paths().values())
+        while self.registry.session(self.node_id, directories) is Evidence.UNSEEN and time.monotonic() < until:
+            if not is_told and registered is not None:
+                self.log.warning(
+                    "broker %d was %s, which cannot be seen from here: waiting until its session with ZooKeeper ends",
+                    *(self.node_id, describe_process(registered.process)),
+                )
+                is_told = True
+            if self.interrupted:
+                raise StartInterrupted("stopped while it waited for the end of its former session")
+            time.sleep(_SESSION_LOOK_S)
 
     def _open_registry(self, path: Path | None, founding: RegistryContent | None, undo: contextlib.ExitStack) -> None:
         """Opens the registry in a file; without a path the one in ZooKeeper."""
@@ -427,12 +454,12 @@ class Broker:
         if path is None:
             from barnabas.broker.startup.zookeeper_start import open_zookeeper
 
-            self.registry = open_zookeeper(self.config, self.log_manager.directories)
+            self.registry = open_zookeeper(self.config, self.log_manager.directories, self._boot)
         else:
             # The registry and the thread that refills must share one object: what it has lent is not refilled.
             reserve = self._registry_reserve = self._reserves.get(str(path.parent))
             room = contextlib.nullcontext if reserve is None else partial(reserve.lent, _REGISTRY_WRITE_BYTES)
-            self.registry = EmbeddedRegistry(path, founding=founding, room=room)
+            self.registry = EmbeddedRegistry(path, founding=founding, room=room, node_id=self.node_id, boot=self._boot)
         undo.callback(self.registry.close)
         self._secret = self.registry.cluster_secret()
 
@@ -474,6 +501,9 @@ class Broker:
             member = self._join_cluster()
             undo.callback(member.close)
             peer_endpoint = member.endpoint
+        if is_remote:
+            with start_with_registry():
+                self._outlast_former_session()
         registration = BrokerRegistration(
             self.node_id,
             self.log_manager.directory_paths(),

@@ -158,7 +158,8 @@ class Controller:
         with start_with_registry():
             broker_epoch = self._register(registration, complete)
             if broker_epoch is None:
-                raise node_id_in_use(registration.node_id)
+                other = self._registry.load().image.brokers.get(BrokerId(registration.node_id))
+                raise node_id_in_use(registration.node_id, "" if other is None else other.process)
             self.broker_epoch = broker_epoch
             registered(broker_epoch)
             self._controller_epoch = self._registry.elect_controller()

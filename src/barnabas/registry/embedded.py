@@ -4,11 +4,13 @@ A write survives a killed process. Topics, settings, leaders and producer ids al
 are written with `synchronous=FULL` (one fsync each).
 
 Other processes see a write at their next call: `check` and `load` look at SQLite's data version (3 µs), and `check`
-calls the watchers. A session ends with its process, which the kernel tells for certain (`processes.py`).
+calls the watchers. A session ends with its process, which the kernel tells for certain: by its table of processes
+(`processes.py`), and in other containers by a lock beside the file (`broker_locks.py`).
 
 Only the owner of the file can read it, because it has the secret of the cluster.
 """
 
+import logging
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,12 +20,14 @@ from typing import Final, Literal
 
 from barnabas.config.endpoints import Endpoint
 from barnabas.errors import UsageError
-from barnabas.log.directories.data_directory import new_cluster_id
+from barnabas.log.directories.data_directory import new_cluster_id, read_boot_id
 from barnabas.metadata.delta import MetadataChange, MetadataDelta
 from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from barnabas.registry import embedded_tables as tables
+from barnabas.registry.broker_locks import BrokerLocks
 from barnabas.registry.content import RegistryContent
-from barnabas.registry.processes import is_running
+from barnabas.registry.incarnation import settle_incarnation
+from barnabas.registry.processes import Evidence, describe_process, is_running, is_visible
 from barnabas.registry.registry import (
     PRODUCER_IDS_BLOCK,
     AddPartitions,
@@ -50,6 +54,8 @@ __all__ = ["EmbeddedRegistry"]
 
 _CHANGES_KEPT: Final = 10_000
 
+_log = logging.getLogger("barnabas.registry")
+
 _Kind = Literal["topic", "topic_config", "broker_config", "broker", "none"]
 
 
@@ -70,16 +76,21 @@ class EmbeddedRegistry(Registry):
         founding: RegistryContent | None = None,
         room: Callable[[], AbstractContextManager[None]] = nullcontext,
         is_running: Callable[[str], bool] = is_running,
+        node_id: int | None = None,
+        boot: str | None = None,
     ) -> None:
         """Opens the file, or makes it (about 3 ms) with the content of `founding`. `room` makes the context in which
         writes find space on a full disk, except for new topics and partitions. `is_running` says whether the process of
-        a registration may be alive. Raises UsageError if the file cannot be opened, is no registry, or one that has
-        been moved to another store."""
+        a registration may be alive. `node_id` is that of a broker that opens the file to register, `boot` another boot
+        than that of this machine. Raises UsageError if the file cannot be opened, is no registry, or one that has been
+        moved to another store."""
         self._path = path
-        self._is_running = is_running
+        self._locks = BrokerLocks(path, is_running)
         self._watchers: list[Callable[[], None]] = []
         self._node_id: int | None = None
         self._epoch = 0
+        if node_id is not None and path.exists():
+            self._locks.hold(node_id)  # before others look whether anybody uses the file
         try:
             self._db = tables.open_file(path, room)
             content = founding or RegistryContent(MetadataImage(new_cluster_id(), version=1))
@@ -89,11 +100,13 @@ class EmbeddedRegistry(Registry):
                 else:
                     tables.make_tables(self._db, content)
                 move = tables.read_move(self._db)
+                self._incarnation = settle_incarnation(self._db, read_boot_id() if boot is None else boot, self._locks)
             self._data_version = self._db.data_version()
         except (sqlite3.Error, RegistryUnavailable) as error:
+            self._locks.release()
             raise tables.cannot_be_used(path, error) from None
         if move is not None:
-            self._db.close()
+            self.abandon()
             raise UsageError(f"{path}: cannot be used as the registry: {move.refusal(str(path))}")
 
     @contextmanager
@@ -206,7 +219,30 @@ class EmbeddedRegistry(Registry):
         with self._db.reading():
             return tables.read_secret(self._db)
 
+    def incarnation(self) -> str:
+        return self._incarnation
+
     # -- sessions ---------------------------------------------------------------------------------------------------
+
+    def session(self, node_id: int, directories: Iterable[str] = ()) -> Evidence:
+        if not self._locks.hold(node_id):
+            return Evidence.RUNS
+        with self._db.reading():
+            return self._former(node_id)[0]
+
+    def _former(self, node_id: int) -> tuple[Evidence, str, str]:
+        """Returns what is certain about another process that has registered as this broker, whose lock is held here or
+        nowhere, with its process and its text for `BrokerImage.returned`."""
+        row = self._db.execute(
+            "SELECT process, has_lock, CASE WHEN fenced THEN returned ELSE '' END FROM brokers WHERE node_id = ?",
+            (node_id,),
+        ).fetchone()
+        if row is None:
+            return Evidence.ENDED, "", ""
+        process, has_lock, returned = row
+        if has_lock and not is_visible(process) and self._locks.holds(node_id):
+            return Evidence.ENDED, process, returned
+        return self._locks.evidence(node_id, process, has_lock), process, returned
 
     def directories(self, node_id: int) -> Mapping[uuid.UUID, str]:
         with self._db.reading():
@@ -222,18 +258,24 @@ class EmbeddedRegistry(Registry):
 
     def register_broker(self, registration: BrokerRegistration, *, upon: int | None = None) -> int | None:
         node_id = registration.node_id
+        if not self._locks.hold(node_id):
+            return None
         with self._writing():
             if upon is not None and self._db.row("SELECT version FROM state")[0] != upon:
                 raise Superseded
             recorded = self._directories(node_id)
-            query = "SELECT process, CASE WHEN fenced THEN returned ELSE '' END FROM brokers WHERE node_id = ?"
-            held = self._db.execute(query, (node_id,)).fetchone()
-            another = recorded and recorded.keys().isdisjoint(registration.directories)
-            if held is not None and another and self._is_running(held[0]):
+            former, process, before = self._former(node_id)
+            if process != registration.process and not registration.may_replace(former, recorded):
                 return None
+            if former is Evidence.UNSEEN:
+                _log.warning(
+                    "broker %d takes over from %s, which cannot be seen and held no lock: its release is older, or "
+                    "%s is gone; see that it has ended",
+                    *(node_id, describe_process(process), self._locks.path(node_id)),
+                )
             if recorded != registration.directories:
                 self._set_directories(node_id, registration.directories)
-            returned = registration.returned(recorded, held[1] if held is not None else "")
+            returned = registration.returned(recorded, before)
             epoch = int(self._db.row("UPDATE state SET broker_epoch = broker_epoch + 1 RETURNING broker_epoch")[0])
             others = self._db.row("SELECT count(*) FROM brokers WHERE node_id != ?", (node_id,))[0]
             broker = BrokerImage(
@@ -248,6 +290,8 @@ class EmbeddedRegistry(Registry):
             )
             tables.put_brokers(self._db, [broker])
             tables.put_registration(self._db, broker.node_id, LastRegistration(registration.registration_id, epoch))
+            if self._locks.holds(node_id):
+                self._db.execute("UPDATE brokers SET has_lock = 1 WHERE node_id = ?", (node_id,))
             self._record([("broker", str(node_id))])
         self._node_id, self._epoch = node_id, epoch
         self._hint()
@@ -280,10 +324,11 @@ class EmbeddedRegistry(Registry):
 
     def dead_brokers(self) -> list[tuple[BrokerId, int]]:
         with self._db.reading():
+            rows = self._db.execute("SELECT node_id, epoch, process, has_lock FROM brokers WHERE NOT fenced").fetchall()
             return [
-                (b.node_id, b.epoch)
-                for b in tables.read_brokers(self._db)
-                if not b.fenced and not self._is_running(b.process)
+                (BrokerId(node_id), epoch)
+                for node_id, epoch, process, has_lock in rows
+                if not self._locks.may_run(node_id, process, has_lock)
             ]
 
     def has_session(self, node_id: BrokerId, epoch: int) -> bool:
@@ -301,6 +346,7 @@ class EmbeddedRegistry(Registry):
             if ended:
                 self._db.execute("UPDATE state SET controller_id = -1 WHERE controller_id = ?", (node_id,))
                 self._record([("broker", str(node_id))])
+        self._locks.release()
         self._hint()
 
     # -- controller -------------------------------------------------------------------------------------------------
@@ -352,9 +398,9 @@ class EmbeddedRegistry(Registry):
 
     def _may_be_alive(self, node_id: int, epoch: int) -> bool:
         row = self._db.execute(
-            "SELECT process FROM brokers WHERE node_id = ? AND epoch = ?", (node_id, epoch)
+            "SELECT process, has_lock FROM brokers WHERE node_id = ? AND epoch = ?", (node_id, epoch)
         ).fetchone()
-        return row is not None and self._is_running(row[0])
+        return row is not None and self._locks.may_run(node_id, *row)
 
     def write(
         self, changes: Sequence[Change], *, controller_epoch: int, leader_changes: Sequence[LeaderChange] = ()
@@ -482,6 +528,7 @@ class EmbeddedRegistry(Registry):
     def abandon(self) -> None:
         self._watchers.clear()
         self._db.close()
+        self._locks.release()
 
     def _record(self, touched: Iterable[tuple[_Kind, str]]) -> None:
         """Counts the write and records what it changed, so that `load` need not read everything."""

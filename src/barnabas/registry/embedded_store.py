@@ -7,6 +7,7 @@ from pathlib import Path
 
 from barnabas.errors import UsageError
 from barnabas.registry import embedded_tables as tables
+from barnabas.registry.broker_locks import BrokerLocks
 from barnabas.registry.content import Move, RegistryContent
 from barnabas.registry.migration import RegistryStore, StoredRegistry
 from barnabas.registry.processes import is_running
@@ -26,7 +27,7 @@ class EmbeddedStore(RegistryStore):
         may be alive."""
         self._path = path.absolute()
         self._option = option
-        self._is_running = is_running
+        self._locks = BrokerLocks(self._path, is_running)
         self._db: SqliteFile | None = None
         self._read: tuple[object, ...] | None = None
         """The row that every write by brokers changes, and the move, as of the last read; None without tables."""
@@ -38,7 +39,7 @@ class EmbeddedStore(RegistryStore):
         with self._transaction() as db:
             tables.prepare(db, self._path)
             content, self._read = tables.read_content(db), self._version(db)
-            live = [broker.node_id for broker in content.image.brokers.values() if self._is_running(broker.process)]
+            live = tables.live_brokers(db, self._locks)
             return StoredRegistry(content, tables.read_move(db), live)
 
     def write(self, content: RegistryContent, move: Move) -> None:

@@ -14,7 +14,9 @@ from barnabas.config.endpoints import Endpoint
 from barnabas.errors import UsageError
 from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from barnabas.registry.broker_locks import BrokerLocks
 from barnabas.registry.content import Move, RegistryContent
+from barnabas.registry.incarnation import HAS_LOCK, INCARNATION
 from barnabas.registry.registry import LastRegistration, LeaderChange, how_to_found_anew
 from barnabas.registry.sqlite_file import SqliteFile
 from barnabas.types import BrokerId
@@ -32,6 +34,7 @@ __all__ = [
     "insert_partitions",
     "insert_topic",
     "is_founded",
+    "live_brokers",
     "make_tables",
     "open_file",
     "partition_row",
@@ -210,7 +213,13 @@ def prepare(db: SqliteFile, path: Path) -> None:
         db.execute(_BROKERS)
     _add_column(db, "partitions", "unsettled", _UNSETTLED)
     _add_column(db, "state", "node_ids", _NODE_IDS)
+    _prepare_incarnation(db)
     db.execute(_LEADER_CHANGES)
+
+
+def _prepare_incarnation(db: SqliteFile) -> None:
+    _add_column(db, "state", "incarnation", INCARNATION)
+    _add_column(db, "brokers", "has_lock", HAS_LOCK)
 
 
 def has_tables(db: SqliteFile) -> bool:
@@ -233,6 +242,7 @@ def make_tables(db: SqliteFile, content: RegistryContent) -> None:
         ),
     )
     _prepare_secret(db, content.secret)
+    _prepare_incarnation(db)
     put_brokers(db, image.brokers.values())
     db.executemany(
         insert("directories", *DIRECTORY_COLUMNS),
@@ -371,6 +381,12 @@ def read_brokers(db: SqliteFile) -> Iterator[BrokerImage]:
             process,
             returned,
         )
+
+
+def live_brokers(db: SqliteFile, locks: BrokerLocks) -> list[BrokerId]:
+    """Returns the brokers that may be alive."""
+    rows = db.execute("SELECT node_id, process, has_lock FROM brokers").fetchall()
+    return [BrokerId(row[0]) for row in rows if locks.may_run(*row)]
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------

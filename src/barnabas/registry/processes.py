@@ -1,21 +1,37 @@
 """Tells by the kernel whether the process of a broker on this machine still runs: the certain evidence that it is dead.
 
 A process is known by a text: the boot of the machine, the namespace of process ids, the id, the time at which it
-started, and a number that tells the brokers of one process apart. A reused process id has another start time. A text
-for brokers of several machines says so: then another boot may be that of another machine, of which nothing is known.
+started, and a number that tells the brokers of one process apart. A reused process id has another start time. Of a
+process of another namespace or boot (a container, another machine) nothing is known here.
+
+The text of a broker of several machines says so. Releases that know no locks (`broker_locks.py`) take another boot for
+an earlier one without it.
 """
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from enum import Enum
 from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from barnabas.log.directories.data_directory import read_boot_id
 
-__all__ = ["begin_process", "end_process", "is_running", "on_end", "parse_process"]
+__all__ = [
+    "Evidence",
+    "begin_process",
+    "describe_process",
+    "end_process",
+    "is_of_another_boot",
+    "is_of_this_boot",
+    "is_running",
+    "is_visible",
+    "on_end",
+    "parse_process",
+]
 
 _PF_EXITING: Final = 0x4
 """The kernel's flag of a process that is being torn down."""
@@ -23,6 +39,14 @@ _SEVERAL_MACHINES: Final = "|several"
 _serials: Final = count(1)
 _running: Final[dict[str, list[Callable[[], None]]]] = {}
 """The brokers of this process that have begun and not ended, with what is called at their end."""
+
+
+class Evidence(Enum):
+    """What is certain about a broker."""
+
+    ENDED = "its process or its session has ended"
+    RUNS = "its process runs"
+    UNSEEN = "nobody knows from here"
 
 
 class _Process(NamedTuple):
@@ -60,17 +84,16 @@ def on_end(process: str, callback: Callable[[], None]) -> bool:
     return True
 
 
-def is_running(process: str) -> bool:
-    """Returns False if the broker has certainly ended; True if it runs or cannot be seen from here."""
+def is_running(process: str, boot: str | None = None) -> bool:
+    """Returns False if the broker has certainly ended; True if it runs or cannot be seen from here. `boot` is another
+    boot than that of this machine, for one who looks from another machine."""
     if not process:
         return False  # the broker has stopped, or was announced only
     found = _parse(process)
     if found is None:
         return True  # perhaps of another release
     own = _own()
-    if found.boot != own.boot:
-        return found.several_machines or not found.boot or not own.boot
-    if found.namespace != own.namespace:
+    if not _is_visible(found, boot):
         return True
     if found.pid == own.pid and found.started == own.started:
         return process in _running
@@ -80,10 +103,58 @@ def is_running(process: str) -> bool:
     return started == found.started
 
 
+def is_visible(process: str, boot: str | None = None) -> bool:
+    """Returns whether `is_running` is certain both ways."""
+    found = _parse(process)
+    return found is not None and _is_visible(found, boot)
+
+
+def _is_visible(found: _Process, boot: str | None = None) -> bool:
+    own = _own()
+    return (found.boot, found.namespace) == (own.boot if boot is None else boot, own.namespace)
+
+
+def is_of_another_boot(process: str) -> bool:
+    """Returns whether the process is of another boot than this one, and its text does not say that its broker may be on
+    another machine."""
+    found, own = _parse(process), _own()
+    if found is None or found.several_machines or "" in (found.boot, own.boot):
+        return False
+    return found.boot != own.boot
+
+
+def is_of_this_boot(process: str, boot: str | None = None) -> bool:
+    """Returns whether the process is of the kernel that runs here, in whatever namespace: it sees the same locks."""
+    found, own = _parse(process), _own().boot if boot is None else boot
+    return found is not None and found.boot == own != ""
+
+
+def describe_process(process: str) -> str:
+    """Returns in words which process that is."""
+    found, own = _parse(process), _own()
+    if found is None:
+        return "an unknown process"
+    if found.boot != own.boot:
+        return f"process {found.pid} of another machine or boot ({found.boot})"
+    if found.namespace != own.namespace:
+        return f"process {found.pid} of another container ({found.namespace})"
+    return f"process {found.pid}{_since(found.started)}"
+
+
+def _since(started: str) -> str:
+    """Returns since when a process of this machine runs, by the ticks from the boot on."""
+    try:
+        up_s = float(Path("/proc/uptime").read_text().split()[0])
+        age_s = up_s - int(started) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return ""
+    return time.strftime(", which runs since %Y-%m-%d %H:%M:%S", time.localtime(time.time() - age_s))
+
+
 def parse_process(process: str) -> int | None:
     """Returns the process id if it is one of this machine that can be watched from here."""
-    found, own = _parse(process), _own()
-    if found is None or (found.boot, found.namespace) != (own.boot, own.namespace) or found.pid == own.pid:
+    found = _parse(process)
+    if found is None or not _is_visible(found) or found.pid == _own().pid:
         return None
     return found.pid
 

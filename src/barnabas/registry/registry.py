@@ -20,6 +20,7 @@ from barnabas.metadata.delta import MetadataChange
 from barnabas.metadata.image import MetadataImage, PartitionImage
 from barnabas.metadata.returned import Returned
 from barnabas.registry.outside_requests import OutsideRequest
+from barnabas.registry.processes import Evidence, describe_process
 from barnabas.types import BrokerId
 
 __all__ = [
@@ -102,11 +103,12 @@ def start_with_registry(what: str = "") -> Iterator[None]:
         raise UsageError(f"{what}{error}") from None
 
 
-def node_id_in_use(node_id: int) -> UsageError:
-    """Returns the error of a broker that starts with the node id of another one."""
+def node_id_in_use(node_id: int, process: str) -> UsageError:
+    """Returns the error of a broker that starts with the node id of another one, or in a copy of its directories."""
     return UsageError(
-        f"node.id {node_id} is in use by another running broker of this cluster; stop it, or give this one another "
-        "node.id"
+        f"node.id {node_id} is in use by another running broker of this cluster, {describe_process(process)}: stop it, "
+        "or give this one another node.id; to look into a copy of its data directories, start that with a copy of the "
+        "registry, too"
     )
 
 
@@ -114,8 +116,8 @@ class BrokerRegistration(NamedTuple):
     """A broker's registration.
 
     A broker is known by its node id together with the ids of its data directories (`directory.id` in Kafka's
-    meta.properties), wherever these are mounted. It holds the lock of each of them, so after a restart it may take over
-    its former registration at once: no other live broker can hold the same directories.
+    meta.properties), wherever these are mounted. A copy of a directory has the same id, and a lock of its own: that a
+    broker has both does not tell that its former process has ended.
     """
 
     node_id: int
@@ -137,6 +139,14 @@ class BrokerRegistration(NamedTuple):
     registration_id: str = ""
     """Random text that tells this registration from every other one, also from those of the same epoch that a registry
     gave before it was put back from a copy."""
+
+    def may_replace(self, former: Evidence, recorded: Collection[UUID]) -> bool:
+        """Returns whether this broker may take a registration over, by what is certain about its process, and by the
+        data directories of the last registration. Where nobody knows, a broker in its own directories may: its process
+        before was of a release that knows no locks."""
+        if former is Evidence.UNSEEN:
+            return not recorded or not self.directories.keys().isdisjoint(recorded)
+        return former is Evidence.ENDED
 
     def returned(self, recorded: Collection[UUID], before: str) -> str:
         """Returns the text for `BrokerImage.returned`, by the data directories of the last registration, and by the
@@ -324,7 +334,16 @@ class Registry(ABC):
         """Returns the 32 random bytes by which the cluster's brokers authenticate to each other. The founder makes
         them, and they never change. Only the brokers' user can read them in the store."""
 
+    @abstractmethod
+    def incarnation(self) -> str:
+        """Returns a text that a copy of the store does not share. It stays what it is while a broker runs."""
+
     # -- sessions ---------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def session(self, node_id: int, directories: Iterable[str] = ()) -> Evidence:
+        """Returns what is certain about the session that another process has begun as this broker. The caller has the
+        locks of these data directories."""
 
     @abstractmethod
     def directories(self, node_id: int) -> Mapping[UUID, str]:
@@ -337,8 +356,8 @@ class Registry(ABC):
 
     @abstractmethod
     def register_broker(self, registration: BrokerRegistration, *, upon: int | None = None) -> int | None:
-        """Begins a session. Returns the broker's epoch, larger than that of every earlier registration; None if a
-        session has the same node id with other directories. Raises Superseded if the state has another version than
+        """Begins a session. Returns the broker's epoch, larger than that of every earlier registration; None if another
+        process with the same node id runs or has a session. Raises Superseded if the state has another version than
         `upon`, if that is given.
 
         A broker that is not the only one in the registry is fenced until the controller ends that. So the controller

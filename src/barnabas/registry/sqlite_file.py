@@ -106,6 +106,11 @@ class SqliteFile:
         except OSError:
             return True  # nobody knows
 
+    @property
+    def number(self) -> str:
+        """The device and the number of the file there: a copy has others."""
+        return f"{self._opened.st_dev}:{self._opened.st_ino}"
+
     def close(self) -> None:
         self._db.close()
 

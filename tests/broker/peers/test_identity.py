@@ -39,3 +39,13 @@ def test_others_are_told_why_they_do_not_fit(two: PeerIdentity, error: type[Kafk
         assert text in str(found)
         assert f"release {ONE.release}" in str(found)
         assert f"release {two.release}" in str(found)
+
+
+def test_the_broker_of_a_copy_does_not_fit() -> None:
+    one, two = ONE._replace(incarnation="a"), ONE._replace(node_id=2, incarnation="b")
+    for ours, theirs in ((one, two), (two, one)):
+        assert "has a copy of this cluster's registry" in str(mismatch(ours, theirs))
+    for other in ("a", ""):  # releases before say none
+        assert mismatch(one, two._replace(incarnation=other)) is None
+        assert mismatch(two._replace(incarnation=other), one) is None
+    assert PeerIdentity.of(PeerHelloRequest(**two._asdict())) == two

@@ -1,6 +1,7 @@
 """Two brokers of one cluster over TCP: authentication, introduction, forwarded requests, wrong secrets, restarts."""
 
 import asyncio
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,34 @@ def test_a_broker_of_another_cluster_is_not_let_in(
         run_on(other, send())
         on_loop(cluster.one, lambda: None)
     lines = [record.getMessage() for record in caplog.records if "wrong credentials" in record.getMessage()]
+    assert sorted(line.split(" ")[0] for line in lines) == ["broker", "the"], "one line on each side"
+
+
+def test_a_broker_of_a_copied_registry_is_not_let_in(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has the cluster's id and its secret."""
+    shutil.copytree(tmp_path, tmp_path / "copy")
+    with member(tmp_path / "copy", 3) as other:
+        assert server_of(other).cluster_id == server_of(cluster.one).cluster_id
+        brokers = on_loop(other, lambda: server_of(other).image.brokers)
+        assert [node_id for node_id, each in brokers.items() if each.process] == [3], "those of the original have ended"
+        address = PeerAddress(member_of(cluster.one).endpoint, 1)
+
+        async def send() -> None:
+            secret = server_of(other).registry.cluster_secret()
+            identity = member_of(other)._identity
+            peers = PeerConnections(lambda node_id: address, identity, secret, server_of(other).failures, QUICK)
+            try:
+                for _ in range(3):
+                    with pytest.raises(ConnectionLost, match="has a copy of this cluster's registry"):
+                        await peers.send(1, ListGroupsRequest())
+            finally:
+                peers.close()
+
+        run_on(other, send())
+        on_loop(cluster.one, lambda: None)
+    lines = [record.getMessage() for record in caplog.records if "a copy of this cluster's" in record.getMessage()]
     assert sorted(line.split(" ")[0] for line in lines) == ["broker", "the"], "one line on each side"
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,6 +22,15 @@ from cli.conftest import run_barnabas
 from zookeeper_server import ZooKeeperServer
 
 Serve = Callable[..., "subprocess.Popen[str]"]
+AS_ON_ANOTHER_MACHINE = """
+import sys
+from barnabas.broker import server
+from barnabas.cli.main import run
+boot = sys.argv.pop(1)
+made = server.Broker.__init__
+server.Broker.__init__ = lambda self, *args, **named: made(self, *args, **named, boot=boot)
+sys.exit(run(sys.argv[1:]))
+"""
 
 
 @pytest.fixture
@@ -28,14 +38,19 @@ def serve(zookeeper: ZooKeeperServer) -> Iterator[Serve]:
     connect = zookeeper.new_path()
     running: list[subprocess.Popen[str]] = []
 
-    def start(directory: Path, *arguments: str) -> "subprocess.Popen[str]":
+    def start(
+        directory: Path, *arguments: str, machine: str = "", stderr: int = subprocess.DEVNULL
+    ) -> "subprocess.Popen[str]":
+        """`machine` is the name of another one on which the broker seems to run."""
         command = [sys.executable, "-m", "barnabas", "serve", "--zookeeper", connect, "--data-dir", str(directory)]
+        if machine:
+            command[1:3] = ["-c", AS_ON_ANOTHER_MACHINE, machine]
         environment = {name: text for name, text in os.environ.items() if not name.startswith("BARNABAS_")}
         process = subprocess.Popen(
             [*command, "--listen", "127.0.0.1:0", "--set", "broker.session.timeout.ms=3000", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=stderr,
             text=True,
             env=environment,
         )
@@ -78,10 +93,10 @@ def test_three_brokers_with_ids_from_zookeeper(serve: Serve, tmp_path: Path) -> 
 
 
 def test_a_broker_ends_when_another_process_has_taken_its_place(serve: Serve, tmp_path: Path) -> None:
-    """It stood still until its session was over, and would use the registration of the other one."""
+    """It stood still on another machine until its session was over, and would use the registration of the other one."""
     session = "--set", "zookeeper.session.timeout.ms=4000"
     ready(serve(tmp_path / "1", "--node-id", "1"))
-    old = serve(tmp_path / "2", "--node-id", "2", *session)
+    old = serve(tmp_path / "2", "--node-id", "2", *session, machine="another")
     ready(old)
     old.send_signal(signal.SIGSTOP)
 
@@ -92,6 +107,33 @@ def test_a_broker_ends_when_another_process_has_taken_its_place(serve: Serve, tm
     wait_for(is_replaced, "the end of the session")
     old.send_signal(signal.SIGCONT)
     assert old.wait(60) == 1
+
+
+def test_a_copy_of_a_broker_never_takes_its_place(serve: Serve, tmp_path: Path) -> None:
+    """On the machine of the broker, whatever its session, and from another one as long as that lasts."""
+    session = "--node-id", "1", "--set", "zookeeper.session.timeout.ms=2000"
+    live = serve(tmp_path / "1", *session)
+    ready(live)
+    shutil.copytree(tmp_path / "1", tmp_path / "copy")
+    for machine in ("", "another"):
+        copy = serve(tmp_path / "copy", *session, machine=machine, stderr=subprocess.PIPE)
+        assert copy.wait(60) == 2
+        assert copy.stderr is not None
+        *_, line = copy.stderr
+        assert f"node.id 1 is in use by another running broker of this cluster, process {live.pid}, which runs" in line
+    assert live.poll() is None
+
+
+def test_a_broker_whose_machine_was_started_anew_waits_for_the_end_of_its_session(serve: Serve, tmp_path: Path) -> None:
+    session = "--node-id", "1", "--set", "zookeeper.session.timeout.ms=6000"
+    before = serve(tmp_path / "1", *session, machine="before")
+    ready(before)
+    shutil.copytree(tmp_path / "1", tmp_path / "mounted again")
+    again = serve(tmp_path / "mounted again", *session, stderr=subprocess.PIPE)
+    assert again.stderr is not None
+    assert any("waiting until its session with ZooKeeper ends" in line for line in again.stderr)
+    before.kill()
+    assert ready(again)[0] == 1
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from uuid import UUID
 import pytest
 
 from barnabas.errors import NotYet, UsageError
+from barnabas.registry.processes import Evidence, begin_process, end_process
 from barnabas.registry.registry import (
     AddPartitions,
     BrokerRegistration,
@@ -724,3 +725,45 @@ def test_it_closes_without_zookeeper(lonely: ZooKeeperServer, stopwatch: Stopwat
     lonely.kill()
     registry.close()
     assert stopwatch() < 10
+
+
+# -- whose session is taken over --------------------------------------------------------------------------------------
+
+
+def registration_in(directory: Path, process: str) -> BrokerRegistration:
+    directory.mkdir(exist_ok=True)
+    return BrokerRegistration(1, {UUID(int=1): str(directory)}, (), process=process)
+
+
+def test_a_process_that_runs_keeps_its_registration_whatever_its_session(
+    zookeeper: ZooKeeperServer, tmp_path: Path
+) -> None:
+    own, other = begin_process(several_machines=True), begin_process(several_machines=True)
+    access = ZooKeeperAccess(zookeeper.new_path())
+    with closing(ZooKeeperRegistry(access)) as one, closing(ZooKeeperRegistry(access)) as two:
+        assert one.register_broker(registration_in(tmp_path, own)) is not None
+        expire(one)
+        assert two.session(1) is Evidence.RUNS
+        assert two.register_broker(registration_in(tmp_path, other)) is None
+        end_process(own)
+        assert two.register_broker(registration_in(tmp_path, other)) is not None
+    end_process(other)
+
+
+def test_who_has_locked_the_directories_of_a_container_is_its_broker(
+    zookeeper: ZooKeeperServer, tmp_path: Path
+) -> None:
+    """Its former process, with process ids of its own, had the lock of the same directory below the same kernel."""
+    boot = begin_process().partition("|")[0]
+    former, again = (f"{boot}|pid:[{number}]|7|8|9|several" for number in (1, 2))
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    access = ZooKeeperAccess(zookeeper.new_path())
+    with closing(ZooKeeperRegistry(access)) as one, closing(ZooKeeperRegistry(access)) as two:
+        assert one.register_broker(registration_in(data, former)) is not None
+        assert two.register_broker(registration_in(copy, again)) is None
+        assert two.session(1, [str(copy)]) is Evidence.UNSEEN
+        assert two.session(1, [str(data)]) is Evidence.ENDED
+        assert two.register_broker(registration_in(data, again)) is not None
+        elsewhere = again.replace(boot, "another boot")
+        assert one.register_broker(registration_in(data, elsewhere)) is not None
+        assert two.register_broker(registration_in(data, again)) is None, "a directory there may have the same number"

@@ -39,7 +39,7 @@ from barnabas.protocol.peer_messages.create_missing_topics import (
     CreateMissingTopicsResponse,
 )
 from barnabas.protocol.peer_messages.push_metadata import PushMetadataRequest
-from barnabas.registry.processes import is_running
+from barnabas.registry.processes import is_running, is_visible
 from barnabas.registry.registry import AFTER_LOSS, Registry
 from barnabas.types import BrokerId
 from barnabas.version import __version__
@@ -151,7 +151,9 @@ class ClusterMember:
         broker = self._broker
         registered = broker.image.brokers.get(broker.node_id)
         epoch = -1 if registered is None else registered.epoch
-        return PeerIdentity(broker.cluster_id, broker.node_id, epoch, __version__)
+        return PeerIdentity(
+            broker.cluster_id, broker.node_id, epoch, __version__, incarnation=broker.registry.incarnation()
+        )
 
     def _address_of(self, node_id: int) -> PeerAddress | None:
         broker = self._broker.image.brokers.get(BrokerId(node_id))
@@ -416,6 +418,10 @@ class ClusterMember:
         if is_running(broker.process):
             if self.duties is not None:
                 self.duties.connection_lost(broker)
+            if not is_visible(broker.process):
+                self._broker.controller.check()  # its lock may tell that it has ended
+                if broker.node_id == self._broker.image.controller_id:
+                    self._in(0.0, "heartbeat", self._beat)  # until it can be reached, or another one is elected
             return
         if broker.node_id not in self._dying:
             self._dying[broker.node_id] = broker.epoch

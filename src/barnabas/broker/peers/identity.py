@@ -23,12 +23,12 @@ class PeerIdentity(NamedTuple):
     release: str
     first_level: int = FIRST_LEVEL
     last_level: int = LAST_LEVEL
+    incarnation: str = ""
+    """That of the broker's registry; releases before say none."""
 
     @classmethod
     def of(cls, hello: PeerHelloRequest | PeerHelloResponse) -> "PeerIdentity":
-        return cls(
-            hello.cluster_id, hello.node_id, hello.broker_epoch, hello.release, hello.first_level, hello.last_level
-        )
+        return cls(**{name: getattr(hello, name) for name in cls._fields})
 
     def __str__(self) -> str:
         return f"broker {self.node_id} of release {self.release}"
@@ -40,6 +40,12 @@ def mismatch(ours: PeerIdentity, theirs: PeerIdentity) -> KafkaError | None:
         return InconsistentClusterId(
             f"{theirs} is of cluster {theirs.cluster_id}, {ours} of cluster {ours.cluster_id}: "
             "start both with the registry of one cluster, or correct the address in listeners"
+        )
+    if ours.incarnation != theirs.incarnation and ours.incarnation and theirs.incarnation:
+        return InconsistentClusterId(
+            f"{theirs} and {ours} do not share a registry: one of them has a copy of this cluster's registry, "
+            f"incarnations {theirs.incarnation} and {ours.incarnation}; stop the one that is not to be here, or, if "
+            "both are, name the same registry for both"
         )
     if ours.node_id == theirs.node_id:
         return InconsistentClusterId(f"{theirs} and {ours} have one node.id: give one of them another")

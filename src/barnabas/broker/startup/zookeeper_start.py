@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 __all__ = ["check_access", "open_zookeeper", "open_zookeeper_store", "with_node_id"]
 
 
-def open_zookeeper(config: BrokerConfig, directories: Sequence[DataDirectory]) -> "ZooKeeperRegistry":
+def open_zookeeper(
+    config: BrokerConfig, directories: Sequence[DataDirectory], boot: str | None = None
+) -> "ZooKeeperRegistry":
     """Opens the registry at `zookeeper.connect`, and founds a cluster there if there is none and this broker has never
-    been used. Raises UsageError, RegistryUnreachable."""
-    return _open(config, next((directory.path for directory in directories if directory.used), None))
+    been used. ZooKeeperRegistry explains `boot`. Raises UsageError, RegistryUnreachable."""
+    return _open(config, next((directory.path for directory in directories if directory.used), None), boot)
 
 
 def open_zookeeper_store(config: BrokerConfig) -> "RegistryStore":
@@ -32,10 +34,10 @@ def open_zookeeper_store(config: BrokerConfig) -> "RegistryStore":
     return ZooKeeperStore(_access(config))
 
 
-def _open(config: BrokerConfig, used: str | None) -> "ZooKeeperRegistry":
+def _open(config: BrokerConfig, used: str | None, boot: str | None = None) -> "ZooKeeperRegistry":
     with _with_kazoo():
         from barnabas.registry.zookeeper.zookeeper_registry import ZooKeeperRegistry
-    return ZooKeeperRegistry(_access(config), used_directory=used)
+    return ZooKeeperRegistry(_access(config), used_directory=used, boot=boot)
 
 
 def check_access(config: BrokerConfig) -> None:

@@ -20,6 +20,7 @@ class PeerHelloRequest(Request):
     release: str = field("string", 0, 0, default="")
     first_level: int = field("int16", 0, 0, default=0)
     last_level: int = field("int16", 0, 0, default=0)
+    incarnation: str = field("string", 0, 0, default="", tag=0)
 
 
 class PeerHelloResponse(Response):
@@ -35,3 +36,4 @@ class PeerHelloResponse(Response):
     release: str = field("string", 0, 0, default="")
     first_level: int = field("int16", 0, 0, default=0)
     last_level: int = field("int16", 0, 0, default=0)
+    incarnation: str = field("string", 0, 0, default="", tag=0)

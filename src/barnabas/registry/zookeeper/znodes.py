@@ -5,8 +5,10 @@ of `state`, in the data of a topic's `partitions` node, which Kafka leaves empty
 """
 
 import json
+import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
 from barnabas.config.endpoints import Endpoint
@@ -58,6 +60,7 @@ __all__ = [
     "broker_path",
     "delete_topic_path",
     "directories_path",
+    "directory_places",
     "encode",
     "encode_assignment",
     "encode_cluster_id",
@@ -81,6 +84,7 @@ __all__ = [
     "parse_leader_changes_name",
     "parse_next_producer_id",
     "parse_partition",
+    "parse_places",
     "parse_registration",
     "partition_path",
     "partitions_path",
@@ -365,9 +369,12 @@ def registered(registration: BrokerRegistration, epoch: int, *, fenced: bool, re
     )
 
 
-def encode_directories(directories: Mapping[uuid.UUID, str], last: LastRegistration) -> bytes:
+def encode_directories(
+    directories: Mapping[uuid.UUID, str], last: LastRegistration, places: Iterable[str] = ()
+) -> bytes:
+    """Returns the data directories of a broker, and the places (`directory_places`) of those that it has locked."""
     found: dict[str, object] = {"version": 1, "directories": {str(key): path for key, path in directories.items()}}
-    return encode({**found, "registration": last.registration_id, "epoch": last.broker_epoch})
+    return encode({**found, "registration": last.registration_id, "epoch": last.broker_epoch, "places": sorted(places)})
 
 
 def parse_last_registration(node_id: int, data: bytes) -> LastRegistration:
@@ -377,6 +384,20 @@ def parse_last_registration(node_id: int, data: bytes) -> LastRegistration:
         data,
         lambda found: LastRegistration(found.get("registration", ""), int(found.get("epoch", -1))),
     )
+
+
+def directory_places(paths: Iterable[str]) -> set[str]:
+    """Returns the device and the number of each directory: a copy has others."""
+    places = set()
+    for path in paths:
+        with suppress(OSError):
+            found = os.stat(path)
+            places.add(f"{found.st_dev}:{found.st_ino}")
+    return places
+
+
+def parse_places(node_id: int, data: bytes) -> set[str]:
+    return parse(directories_path(node_id), data, lambda found: set(map(str, found.get("places", ()))))
 
 
 def parse_directories(node_id: int, data: bytes) -> dict[uuid.UUID, str]:

@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -24,9 +25,10 @@ from barnabas.log.directories.data_directory import new_cluster_id
 from barnabas.metadata.delta import MetadataChange, MetadataDelta
 from barnabas.metadata.image import BrokerImage, MetadataImage
 from barnabas.metadata.returned import Returned
+from barnabas.registry import processes
 from barnabas.registry.image_changes import apply_changes
 from barnabas.registry.outside_requests import OutsideRequest
-from barnabas.registry.processes import is_running
+from barnabas.registry.processes import Evidence, is_of_this_boot, is_running, is_visible
 from barnabas.registry.registry import (
     PRODUCER_IDS_BLOCK,
     BrokerRegistration,
@@ -111,13 +113,16 @@ class ZooKeeperRegistry(Registry):
         *,
         used_directory: str | None = None,
         is_running: Callable[[str], bool] = is_running,
+        boot: str | None = None,
     ) -> None:
         """Connects, and founds the cluster if there is none. `used_directory` is a data directory that belongs to a
-        cluster already. `is_running` says whether the process of a registration may be alive. Raises UsageError if
+        cluster already. `is_running` says whether the process of a registration may be alive. `boot` is another boot
+        than that of this machine, for a broker that is to look like one on another machine. Raises UsageError if
         ZooKeeper is not reached, or what is below that path is not the registry of this broker's cluster;
         RegistryUnreachable if the connection is lost again."""
         self._connect = access.connect
-        self._is_running = is_running
+        self._is_running = is_running if boot is None else partial(processes.is_running, boot=boot)
+        self._boot = boot
         self._watchers: list[Callable[[], None]] = []
         self._registered: BrokerImage | None = None
         """This broker's registration, while it has a session."""
@@ -142,6 +147,7 @@ class ZooKeeperRegistry(Registry):
                 if found is None or secret is None:
                     raise RegistryUnavailable(f"the registry's {znodes.CLUSTER_ID} or {znodes.SECRET} is gone")
                 self._secret = secret.data
+                self._incarnation = f"{secret.created_ms:x}"
                 self._image = MetadataImage(znodes.parse_cluster_id(found.data))
                 self._state = State(0, _NO_BROKER, 0, 0)
                 self._node_version = 0
@@ -287,6 +293,10 @@ class ZooKeeperRegistry(Registry):
     def cluster_secret(self) -> bytes:
         return self._secret
 
+    def incarnation(self) -> str:
+        """Returns when ZooKeeper has made the node of the secret: a copy of the tree has made it later."""
+        return self._incarnation
+
     # -- writes -----------------------------------------------------------------------------------------------------
 
     def _transact(self, plan: Callable[[], _Plan | None]) -> bool:
@@ -381,6 +391,29 @@ class ZooKeeperRegistry(Registry):
         """Returns a number from 1 on that no broker has got before."""
         return self._session.next_number(znodes.BROKER_SEQUENCE)
 
+    def session(self, node_id: int, directories: Iterable[str] = ()) -> Evidence:
+        self._refresh()
+        paths = [znodes.broker_path(node_id), znodes.directories_path(node_id)]
+        held, recorded = self._session.read(paths, sync=True)
+        places = znodes.directory_places(directories)
+        return self._evidence(self._image.brokers.get(BrokerId(node_id)), held, recorded, places)
+
+    def _evidence(
+        self, broker: BrokerImage | None, held: Node | None, recorded: Node | None, locked: set[str]
+    ) -> Evidence:
+        """Returns what is certain about a registered broker, by the nodes of its session and of its directories. Below
+        the same kernel, the places that this process has `locked` are not those of another one that runs."""
+        if broker is None or not self._is_running(broker.process):
+            return Evidence.ENDED
+        if is_visible(broker.process, self._boot):
+            return Evidence.RUNS
+        if held is None:
+            return Evidence.ENDED
+        if recorded is None or not is_of_this_boot(broker.process, self._boot):
+            return Evidence.UNSEEN
+        is_here = not locked.isdisjoint(znodes.parse_places(broker.node_id, recorded.data))
+        return Evidence.ENDED if is_here else Evidence.UNSEEN
+
     def directories(self, node_id: int) -> Mapping[UUID, str]:
         (node,) = self._session.read([znodes.directories_path(node_id)], sync=True)
         return {} if node is None else znodes.parse_directories(node_id, node.data)
@@ -393,6 +426,7 @@ class ZooKeeperRegistry(Registry):
         self._registered = None
         node_id = BrokerId(registration.node_id)
         live = znodes.broker_path(node_id)
+        places = znodes.directory_places(registration.directories.values())
         registered: BrokerImage | None = None
 
         def plan() -> _Plan | None:
@@ -402,8 +436,8 @@ class ZooKeeperRegistry(Registry):
             held, directories = self._session.read([live, znodes.directories_path(node_id)], sync=True)
             former = self._image.brokers.get(node_id)
             recorded = {} if directories is None else znodes.parse_directories(node_id, directories.data)
-            is_another = bool(recorded) and recorded.keys().isdisjoint(registration.directories)
-            if held is not None and is_another and former is not None and self._is_running(former.process):
+            is_own = former is not None and former.process == registration.process
+            if not is_own and self._evidence(former, held, directories, places) is not Evidence.ENDED:
                 return None
             before = former.returned if former is not None and former.fenced else ""
             returned = registration.returned(recorded, before)
@@ -414,7 +448,7 @@ class ZooKeeperRegistry(Registry):
                 returned=returned if len(returned) < _RETURNED_MAX else Returned(lost=None).text,
             )
             last = LastRegistration(registration.registration_id, registered.epoch)
-            data = self._directories = znodes.encode_directories(registration.directories, last)
+            data = self._directories = znodes.encode_directories(registration.directories, last, places)
             path = znodes.directories_path(node_id)
             operations: list[Operation] = [Create(path, data) if directories is None else Set(path, data)]
             if held is not None:

@@ -50,6 +50,8 @@ def register(controller: Peer, tmp_path: Path) -> Iterator[Register]:
     process = begin_process()
 
     def register() -> int:
+        if registries:
+            registries[-1].abandon()
         registries.append(EmbeddedRegistry(tmp_path / "registry.db"))
         endpoints = (Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9),)
         epoch = registries[-1].register_broker(BrokerRegistration(2, {}, endpoints, process=process))

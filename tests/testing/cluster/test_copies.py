@@ -1,0 +1,88 @@
+"""A copy of a cluster's data, started beside the cluster on the same machine, to look into a backup."""
+
+import concurrent.futures
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import barnabas
+from barnabas.testing import Cluster
+from testing.cluster.served import Served, serve
+
+
+@contextmanager
+def copied(cluster: Cluster, node_id: int, directory: Path) -> Iterator[Served]:
+    """Copies everything, and starts one broker of the copy, which ends with the context."""
+    copy = directory / "copy"
+    shutil.copytree(cluster.data_dir, copy)
+    registry = ["--registry", str(copy / "registry.db")]
+    with serve(directory / "served", node_id, copy / f"broker-{node_id}", *registry) as served:
+        served.address()
+        yield served
+
+
+def consumed(address: str) -> list[int]:
+    """Reads all that one broker alone has of a topic with three replicas, whatever the others may have had."""
+
+    def run(*command: str) -> "subprocess.CompletedProcess[bytes]":
+        words = [sys.executable, "-m", "barnabas", *command, "-b", address]
+        done = subprocess.run(words, capture_output=True, check=False, timeout=60)
+        assert done.returncode == 0, done.stderr.decode()
+        return done
+
+    run("elect-leaders", "t", "--unclean")
+    run("configs", "set", "topic", "t", "min.insync.replicas=1")
+    done = run("consume", "t", "--exit", "--quiet")
+    return [int(line) for line in done.stdout.split()]
+
+
+@pytest.mark.parametrize("role", ["controller", "follower"])
+def test_a_copy_that_is_started_beside_a_cluster_leaves_it_alone(role: str, tmp_path: Path) -> None:
+    with Cluster(processes=True) as cluster:
+        controller, epoch = cluster.controller, cluster.broker(1).image.controller_epoch
+        node_id = controller if role == "controller" else controller % 3 + 1
+        leader = node_id % 3 + 1
+        cluster.create_topic("t", assignments={0: [leader, node_id, leader % 3 + 1]})
+        with barnabas.Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            for number in range(500):
+                producer.send("t", str(number).encode())
+            producer.flush()
+            cluster.wait_in_sync()
+            with copied(cluster, node_id, tmp_path) as copy:
+                for number in range(500, 1000):
+                    producer.send("t", str(number).encode())
+                producer.flush()
+                cluster.create_topic("u")
+                cluster.wait_in_sync()
+                assert (cluster.controller, cluster.broker(leader).image.controller_epoch) == (controller, epoch)
+                assert consumed(copy.address()) == list(range(500))
+            cluster.kill(leader)
+            cluster.leader("t")
+            producer.send("t", b"1000").result(timeout=60)
+        assert [record.value for record in cluster.records("t")] == [b"%d" % number for number in range(1001)]
+
+
+def test_a_copy_is_never_in_sync_in_place_of_the_broker(tmp_path: Path) -> None:
+    """The broker stands still, and is in sync for the controller as long as its session lasts."""
+    with Cluster(processes=True, settings={"broker.session.timeout.ms": 60_000}) as cluster:
+        node_id = cluster.controller % 3 + 1
+        leader = node_id % 3 + 1
+        cluster.create_topic("t", assignments={0: [leader, node_id]}, configs={"min.insync.replicas": "1"})
+        with barnabas.Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            producer.send("t", b"0").result(timeout=60)
+            cluster.wait_in_sync()
+            cluster.pause(node_id)
+            with copied(cluster, node_id, tmp_path):
+                futures = [producer.send("t", b"%d" % number) for number in range(1, 100)]
+                done, _ = concurrent.futures.wait(futures, timeout=2)  # a copy that counts needs a tenth of that
+                acknowledged = [0, *(number for number, each in enumerate(futures, 1) if each in done)]
+                cluster.kill(leader)
+            cluster.resume(node_id)
+            cluster.leader("t")
+            written = [int(record.value or b"") for record in cluster.records("t")]
+            assert set(acknowledged) <= set(written)
