@@ -9,7 +9,7 @@ import pytest
 
 from barnabas.broker.startup.directory_age import Age, DirectoryDoubts, UnconfirmedReplicas, age_of
 from barnabas.broker.startup.directory_check import MissingDirectories
-from barnabas.errors import UsageError
+from barnabas.errors import DirectoryUnusable, UsageError
 from barnabas.log.directories.checkpoints import HIGH_WATERMARK_CHECKPOINT, write_offset_checkpoint
 from barnabas.log.directories.data_directory import DataDirectory
 from barnabas.log.directories.registration_mark import RegistrationMark
@@ -127,7 +127,7 @@ def test_a_replica_in_doubt_is_given_up_only_if_somebody_alive_is_in_sync(
         return
     with pytest.raises(UsageError) as refused:
         doubts.lost_replicas(image, ended)
-    assert type(refused.value) is (UsageError if what == "old" and outcome is MissingDirectories else outcome)
+    assert type(refused.value) is (DirectoryUnusable if what == "old" and outcome is MissingDirectories else outcome)
     option = "--lost-dir" if what == "missing" else "--accept-old-dir"
     assert f"{option}=AAAAAAAAAAAAAAAAAAAAAg" in str(refused.value)
 
@@ -161,6 +161,15 @@ def test_the_operator_accepts_an_old_copy_where_nobody_else_can_lead(tmp_path: P
     old = claimed(tmp_path, OLD, 0, 1, 2, mark=RegistrationMark("before", "", 5))
     assert doubts_of(image, (OLD,), old, accepted=(OLD,)).lost_replicas(image, ()) == ("t-1",)
     assert old.is_old
+
+
+def test_what_is_accepted_does_not_stand_in_the_way_of_others(tmp_path: Path) -> None:
+    image = image_of(((ME,), (ME,), ()), (ALL, (ME, OTHER), ()))
+    old = claimed(tmp_path, OLD, 0, mark=RegistrationMark("before", "", 5))
+    doubts = doubts_of(image, (OLD, GONE), old, accepted=(OLD,))
+    assert doubts.lost_replicas(image, ()) == ("t-1",)
+    with pytest.raises(UnconfirmedReplicas):
+        doubts.lost_replicas(image, [(OTHER, 1)])
 
 
 def test_a_directory_that_is_newer_than_the_registry_is_refused(tmp_path: Path) -> None:

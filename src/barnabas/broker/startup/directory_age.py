@@ -16,7 +16,7 @@ from uuid import UUID
 
 from barnabas.broker.startup.adoption import some
 from barnabas.broker.startup.directory_check import refuse_missing
-from barnabas.errors import NotYet, UsageError
+from barnabas.errors import DirectoryUnusable, NotYet, UsageError
 from barnabas.log.directories.checkpoints import format_topic_id
 from barnabas.log.directories.data_directory import DataDirectory
 from barnabas.log.directories.registration_mark import RegistrationMark
@@ -161,15 +161,15 @@ class DirectoryDoubts:
         if not self.exist:
             return ()
         found = self._in_doubt(image, dead)
-        if self._missing and (found.alone or self._is_alone):
+        alone = [tp for tp in found.alone if tp not in self.kept]
+        if self._missing and (alone or self._is_alone):
             raise refuse_missing(self._missing)
-        if self._refused and found.alone:
-            raise self._refuse_old(found.alone)
+        if self._refused and alone:
+            raise self._refuse_old(alone)
         if (self._missing or self._refused) and found.waiting:
             raise self._unconfirmed(found.waiting)
         # here the operator has said that nobody has more of those that are waiting or alone
-        gone = set(found.alone) - self.kept
-        return tuple(map(str, (*found.others_decide, *found.waiting, *gone)))
+        return tuple(map(str, (*found.others_decide, *found.waiting, *alone)))
 
     def tell(self) -> None:
         """Logs what the start goes on without."""
@@ -214,8 +214,8 @@ class DirectoryDoubts:
                 if self._node_id in partition.replicas:
                     yield TopicPartition(name, index), partition
 
-    def _refuse_old(self, alone: Sequence[TopicPartition]) -> UsageError:
-        return UsageError(
+    def _refuse_old(self, alone: Sequence[TopicPartition]) -> DirectoryUnusable:
+        return DirectoryUnusable(
             f"log.dirs: {self._whats_wrong()}, and nobody else has all records of {some(list(map(str, alone)))}: put "
             f"the newer one back. If there is none, start once with {self._options()}: records that were acknowledged "
             f"may be missing. {_RECOVER}"
