@@ -338,6 +338,7 @@ class _Loader:
                 return check_end(segment)
         except (OSError, CorruptIndex) as error:
             _log.error("%s cannot be read: %s", segment.path(".log"), error)
+            segment.max_timestamp = max(segment.max_timestamp, segment.created_ms)  # retention goes by it
             return None
 
     def holes(self, segments: Sequence[LogSegment]) -> list[Hole]:

@@ -428,8 +428,7 @@ class LogManager:
         """Makes a future log with all records the current one, by one rename. Raises KafkaStorageError, and has then
         changed nothing.
 
-        The log of before stays, marked as replaced, until `drop_replaced`: it has records that are not on the disk
-        here.
+        The log of before stays until `drop_replaced`: it has records that are not on the disk here.
         """
         topic_partition, log = future.topic_partition, future.log
         assert log is not None, future.directory
@@ -441,15 +440,17 @@ class LogManager:
         self.futures.remove(future)
         self._deletions.rename_below(future.directory, path)
         log.rename_directory(path)
-        replaced = LogInDirectory(self._logs[topic_partition], self._home[topic_partition])
-        self._replaced[topic_partition] = replaced
+        self._replaced[topic_partition] = LogInDirectory(self._logs[topic_partition], self._home[topic_partition])
         self._place(log, future.home)
-        before = replaced.log.directory
-        try:
-            mark_replaced(replaced, future.home)
-        except OSError as error:
-            _log.warning("%s keeps its name until it is removed: %s", before, error.strerror)
-        self._deletions.rename_below(before, replaced.log.directory)
+
+    def mark_replaced(self, topic_partition: TopicPartition) -> None:
+        """Takes the name from the log of before a move, if there is one. Blocks for syncs; safe in any thread. Raises
+        OSError."""
+        replaced = self._replaced.get(topic_partition)
+        if replaced is not None:
+            before = replaced.log.directory
+            mark_replaced(replaced, self._home[topic_partition])
+            self._deletions.rename_below(before, replaced.log.directory)
 
     def drop_replaced(self, topic_partition: TopicPartition) -> None:
         """Deletes the log of before a move, if there is one. May block; safe in any thread. Raises

@@ -77,10 +77,13 @@ def forget_origin(directory: str) -> None:
 
 def mark_replaced(old: LogInDirectory, new_home: DataDirectory) -> None:
     """Renames the directory of a log whose place another one has taken: no start finds it under the log's name, also if
-    the new one is lost. Needs no space. Raises OSError."""
+    the new one is lost. Needs no space; blocks for syncs, first for that of the new one's name. Raises OSError."""
     path = _replaced_path(old.log.topic_partition, old.home, new_home)
-    os.rename(old.log.directory, path)
-    old.log.rename_directory(path)
+    if old.log.directory != path:
+        fsync_directory(new_home.path)
+        os.rename(old.log.directory, path)
+        old.log.rename_directory(path)
+    fsync_directory(old.home.path)
 
 
 def _replaced_path(topic_partition: TopicPartition, home: DataDirectory, new_home: DataDirectory) -> str:
@@ -132,13 +135,14 @@ def choose_log(first: LogInDirectory, second: LogInDirectory, *, power_was_lost:
     _log.warning("%s was being moved: goes on in %s, %s is removed", log, log.directory, other.log.directory)
     log.advance_log_start(min(max(log.log_start_offset, other.log.log_start_offset), log.log_end_offset))
     log.update_high_watermark(other.log.high_watermark)
-    set_aside_for_deletion(other.log, other.home)
-    fsync_directory(other.home.path)
-    forget_origin(log.directory)
     path = f"{chosen.home.path}/{log.topic_partition}"
     if log.directory != path:  # the old one, which was marked as replaced
         os.rename(log.directory, path)
         log.rename_directory(path)
+        fsync_directory(chosen.home.path)
+    set_aside_for_deletion(other.log, other.home)
+    fsync_directory(other.home.path)
+    forget_origin(log.directory)
     return chosen
 
 

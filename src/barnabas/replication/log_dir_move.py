@@ -158,7 +158,7 @@ class LogDirMove:
         logs, log = self._logs, self._future.log
         if log is None or logs.get(log.topic_partition) is not log:
             return  # it was moved again, or deleted
-        yield partial(fsync_directory, self._origin.path)  # the name that says that the log is replaced
+        yield partial(logs.mark_replaced, log.topic_partition)
         end = log.log_end_offset
         while (task := log.prepare_flush(min(end, log.log_end_offset))) is not None:
             yield task.run
