@@ -80,6 +80,12 @@ def test_a_last_segment_that_was_removed_is_missed(rig, log, how: Verification) 
     assert log.log_end_offset == 25
 
 
+def test_what_a_loss_of_power_takes_is_no_damage(rig, log) -> None:
+    log.close(flush=False)
+    os.truncate(log.active_segment.path(".log"), 20)
+    assert rig.load(log, Verification.NONE, trusted_boot=False, recovery_point=25).missing is None
+
+
 @pytest.mark.parametrize("cut", [1, 100])
 @pytest.mark.parametrize("policy", ["delete", "compact"])
 def test_a_closed_segment_that_was_cut_short_is_missed(rig, log, cut: int, policy: str) -> None:

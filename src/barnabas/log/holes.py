@@ -52,7 +52,8 @@ def check_end(segment: LogSegment) -> SegmentEnd:
             raise CorruptIndex(f"{index.path}: its last entry is of another batch")
         if not len(index) and at > max(_UNINDEXED_MAX, 2 * segment.index_interval_bytes):
             raise CorruptIndex(f"{index.path}: has no entry for {segment.size} bytes")
-        if header.base_offset <= last_offset or header.last_offset_delta < 0:
+        in_order = last_offset < header.base_offset <= header.last_offset
+        if not in_order or not segment.can_hold_offset(header.last_offset):
             break
         if header.base_offset <= time_offset <= header.last_offset:
             named = header.max_timestamp

@@ -254,8 +254,8 @@ class _Loader:
         if changed:
             epochs.write()
         first, base_offset = epochs.first_offset, segments[0].base_offset
-        is_trusted = self._state.verification is not Verification.FULL and base_offset > self._state.log_start_offset
-        if is_trusted and first is not None and first < base_offset:
+        is_known = self._has_all and base_offset > self._state.log_start_offset
+        if is_known and first is not None and first < base_offset:
             return [Hole(first, base_offset, f"records are missing before {segments[0].path('.log')}")]
         epochs.truncate_from_start(start_offset)
         return []
@@ -341,14 +341,18 @@ class _Loader:
             segment.max_timestamp = max(segment.max_timestamp, segment.created_ms)  # retention goes by it
             return None
 
+    @property
+    def _has_all(self) -> bool:
+        """Whether all that the last process wrote should be there: the machine was up, or it was synced."""
+        return self.was_closed or self._state.verification is Verification.TAIL
+
     def holes(self, segments: Sequence[LogSegment]) -> list[Hole]:
         """Returns what is missing between the segments, and at the end of the log."""
         state, end = self._state, self.end_offset
         ends = [self._checked_end(segment) for segment in segments[:-1]]
         holes = holes_between(segments, ends, state.cleaned_offset or FIRST_OFFSET)
-        # what a machine that goes down may lose is not on the device yet, although others may have it
         known = state.recovery_point
-        if state.verification is not Verification.FULL:
+        if self._has_all:  # what a machine that goes down loses is not on the device, although others may have it
             known = max(known, state.high_watermark)
         if end < known:
             holes.append(Hole(end, known, f"{segments[-1].path('.log')} ends early", is_sure=False))

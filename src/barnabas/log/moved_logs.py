@@ -81,6 +81,8 @@ def mark_replaced(old: LogInDirectory, new_home: DataDirectory) -> None:
     path = _replaced_path(old.log.topic_partition, old.home, new_home)
     if old.log.directory != path:
         fsync_directory(new_home.path)
+        if os.path.exists(path):  # of an earlier move, whose new log was lost
+            os.rename(path, f"{old.home.path}/{aside_directory_name(old.log.topic_partition, STRAY_SUFFIX)}")
         os.rename(old.log.directory, path)
         old.log.rename_directory(path)
     fsync_directory(old.home.path)
