@@ -334,7 +334,7 @@ class LogManager:
 
     @property
     def damaged(self) -> dict[TopicPartition, str]:
-        """What is missing, of the logs that are damaged: they must not lead while a replica that is in sync has all."""
+        """The logs that lack records, and which: they must not lead while a replica that is in sync has all."""
         return {tp: missing for tp, log in self._logs.items() if (missing := log.missing) is not None}
 
     def get(self, topic_partition: TopicPartition) -> UnifiedLog | None:

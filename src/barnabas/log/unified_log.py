@@ -200,7 +200,7 @@ class UnifiedLog:
 
     @property
     def missing(self) -> str | None:
-        """What the log had and has no more, as far as its files tell; None if nothing is known to be missing. Goes when
+        """The records that the log had and has no more, as far as its files tell; None if it has all. Forgotten when
         the log is cut there or starts behind it."""
         is_compacted = self._config.compacted
         return "; ".join(str(hole) for hole in self.holes if hole.is_sure or not is_compacted) or None

@@ -91,7 +91,7 @@ _WITHOUT: Final = {
     HIGH_WATERMARK_CHECKPOINT: "it is made anew; consumers wait until the leaders know what their followers have",
     CLEANER_CHECKPOINT: "it is made anew; compacted logs here are cleaned from their start",
 }
-"""What a start does without a checkpoint that is damaged."""
+"""The consequences of a checkpoint that is damaged."""
 
 
 def read_boot_id() -> str:
