@@ -5,7 +5,7 @@ import sys
 import time
 import traceback
 
-from whole_cluster.simulation import DEFAULT, DURABLE, ZOOKEEPER, simulate
+from whole_cluster.simulation import DEFAULT, DISKS, DURABLE, ZOOKEEPER, simulate
 
 PROGRESS_S = 30.0
 
@@ -16,10 +16,12 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--durable", action="store_true", help="durability=fsync, and power losses of all brokers")
     parser.add_argument("--zookeeper", action="store_true", help="a registry in ZooKeeper, and faults of it")
+    parser.add_argument("--disks", action="store_true", help="data directories that vanish, come back and are old")
     parser.add_argument("--digests", action="store_true", help="print the hash of each trace")
     parser.add_argument("--trace", action="store_true", help="print the whole trace of each simulation")
     arguments = parser.parse_args()
-    options = DURABLE if arguments.durable else ZOOKEEPER if arguments.zookeeper else DEFAULT
+    chosen = ((arguments.durable, DURABLE), (arguments.zookeeper, ZOOKEEPER), (arguments.disks, DISKS))
+    options = next((options for is_chosen, options in chosen if is_chosen), DEFAULT)
     clock = time.perf_counter  # the simulation has its own time
     began = told = clock()
     failed: list[int] = []

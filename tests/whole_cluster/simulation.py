@@ -12,7 +12,7 @@ from whole_cluster.cluster import NODE_IDS, Cluster, simulated_cluster
 from whole_cluster.faults import Faults
 from whole_cluster.invariants import RENEWED, Invariants
 
-__all__ = ["DEFAULT", "DURABLE", "ZOOKEEPER", "Options", "Outcome", "simulate"]
+__all__ = ["DEFAULT", "DISKS", "DURABLE", "ZOOKEEPER", "Options", "Outcome", "simulate"]
 
 ORDERS: Final = "orders"
 LEDGER: Final = "ledger"
@@ -38,6 +38,13 @@ DEFAULT: Final = Options()
 DURABLE: Final = Options(settings={"durability": "fsync"}, faults={"blackout": 3, "power": 4})
 """Records are acknowledged when they are on the disks, so the power of all brokers may fail."""
 ZOOKEEPER: Final = Options(zookeeper=True)
+DISKS: Final = Options(
+    faults={"kill": 6, "restart": 6, "old copy": 8, "unmount": 6, "unmount all": 2},
+    members=0,
+    transactions=0,
+    fault_interval_s=0.3,
+)
+"""Data directories vanish, come back and are old."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from replication.planted_bugs import (
     nothing_is_truncated,
 )
 from whole_cluster.faults import WEIGHTS
-from whole_cluster.simulation import ZOOKEEPER, Options, simulate
+from whole_cluster.simulation import DISKS, ZOOKEEPER, Options, simulate
 
 SEEDS = 1000
 
@@ -122,14 +122,6 @@ LOSSES_BEHIND_SLOW_LINKS = Options(
 RENEWALS = Options(
     faults={"cut": 8, "isolate": 8, "cut one way": 8}, members=0, transactions=0, writers=1, fault_interval_s=0.3
 )
-
-DISKS = Options(
-    faults={"kill": 6, "restart": 6, "old copy": 8, "unmount": 6, "unmount all": 2},
-    members=0,
-    transactions=0,
-    fault_interval_s=0.3,
-)
-"""Data directories vanish, come back and are old."""
 
 PLANTED: dict[Plant, Options] = {
     high_watermark_before_the_isr_has_it: Options(),
