@@ -85,14 +85,14 @@ def a_change_is_taken_for_one_to_the_present_image(patch: pytest.MonkeyPatch) ->
 
 
 def an_isr_is_evidence(patch: pytest.MonkeyPatch) -> None:
-    """A broker that starts without its disk believes that those in the ISR are alive."""
-    settle = DirectoryDoubts.lost_replicas
+    """A broker that starts without its disk believes that those in the ISR and the ELR have theirs."""
+    decide = DirectoryDoubts._in_doubt
 
-    def believe(self: DirectoryDoubts, image: MetadataImage, dead: Any) -> tuple[str, ...]:
-        brokers = {node_id: broker._replace(fenced=False) for node_id, broker in image.brokers.items()}
-        return settle(self, MetadataImage(image.cluster_id, brokers=brokers, topics=image.topics), ())
+    def believe(self: DirectoryDoubts, image: MetadataImage, dead: Any) -> Any:
+        found = decide(self, image, dead)
+        return found._replace(others_decide=[*found.others_decide, *found.waiting], waiting={})
 
-    patch.setattr(DirectoryDoubts, "lost_replicas", believe)
+    patch.setattr(DirectoryDoubts, "_in_doubt", believe)
 
 
 def an_old_copy_is_current(patch: pytest.MonkeyPatch) -> None:
