@@ -8,7 +8,8 @@ import pytest
 
 from barnabas.registry import broker_locks
 from barnabas.registry.broker_locks import BrokerLocks
-from barnabas.registry.processes import Evidence, begin_process, end_process
+from barnabas.registry.processes import begin_process, end_process
+from barnabas.registry.registry import Evidence
 
 HOLD = """
 import subprocess, sys

@@ -79,9 +79,10 @@ from barnabas.network.connection import RequestConnection
 from barnabas.network.time_slicing import TimeSlicer
 from barnabas.registry.content import RegistryContent
 from barnabas.registry.embedded import EmbeddedRegistry
-from barnabas.registry.processes import Evidence, begin_process, describe_process, end_process
+from barnabas.registry.processes import begin_process, describe_process, end_process
 from barnabas.registry.registry import (
     BrokerRegistration,
+    Evidence,
     LastRegistration,
     Registry,
     how_to_found_anew,
@@ -428,7 +429,7 @@ class Broker:
         is_another = bool(recorded) and recorded.keys().isdisjoint(self.log_manager.directory_paths())
         session = self.registry.session(self.node_id)
         if session is Evidence.RUNS or (session is Evidence.UNSEEN and is_another):
-            raise node_id_in_use(self.node_id, registered.process)
+            raise node_id_in_use(self.node_id, describe_process(registered.process))
 
     def _outlast_former_session(self) -> None:
         """Waits until ZooKeeper has ended the session of the process that this broker was before. It cannot be seen:

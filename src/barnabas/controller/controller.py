@@ -53,6 +53,7 @@ from barnabas.metadata.image import (
     PartitionImage,
     TopicImage,
 )
+from barnabas.registry.processes import describe_process
 from barnabas.registry.registry import (
     BrokerRegistration,
     Change,
@@ -159,7 +160,7 @@ class Controller:
             broker_epoch = self._register(registration, complete)
             if broker_epoch is None:
                 other = self._registry.load().image.brokers.get(BrokerId(registration.node_id))
-                raise node_id_in_use(registration.node_id, "" if other is None else other.process)
+                raise node_id_in_use(registration.node_id, describe_process(other.process if other else ""))
             self.broker_epoch = broker_epoch
             registered(broker_epoch)
             self._controller_epoch = self._registry.elect_controller()

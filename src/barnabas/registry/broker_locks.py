@@ -14,7 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from barnabas.registry.processes import Evidence, is_of_another_boot, is_running, is_visible
+from barnabas.registry.processes import is_of_another_boot, is_running, is_visible
+from barnabas.registry.registry import Evidence
 
 __all__ = ["BrokerLocks"]
 

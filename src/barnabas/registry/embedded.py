@@ -27,7 +27,7 @@ from barnabas.registry import embedded_tables as tables
 from barnabas.registry.broker_locks import BrokerLocks
 from barnabas.registry.content import RegistryContent
 from barnabas.registry.incarnation import settle_incarnation
-from barnabas.registry.processes import Evidence, describe_process, is_running, is_visible
+from barnabas.registry.processes import describe_process, is_running, is_visible
 from barnabas.registry.registry import (
     PRODUCER_IDS_BLOCK,
     AddPartitions,
@@ -35,6 +35,7 @@ from barnabas.registry.registry import (
     Change,
     CreateTopic,
     DeleteTopic,
+    Evidence,
     Known,
     LastRegistration,
     LeaderChange,

@@ -13,7 +13,6 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from enum import Enum
 from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -21,7 +20,6 @@ from typing import Final, NamedTuple
 from barnabas.log.directories.data_directory import read_boot_id
 
 __all__ = [
-    "Evidence",
     "begin_process",
     "describe_process",
     "end_process",
@@ -39,14 +37,6 @@ _SEVERAL_MACHINES: Final = "|several"
 _serials: Final = count(1)
 _running: Final[dict[str, list[Callable[[], None]]]] = {}
 """The brokers of this process that have begun and not ended, with what is called at their end."""
-
-
-class Evidence(Enum):
-    """What is certain about a broker."""
-
-    ENDED = "its process or its session has ended"
-    RUNS = "its process runs"
-    UNSEEN = "nobody knows from here"
 
 
 class _Process(NamedTuple):

@@ -11,6 +11,7 @@ of its own (docs/decisions/0002-registry-interface.md). Calls on one object must
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -20,7 +21,6 @@ from barnabas.metadata.delta import MetadataChange
 from barnabas.metadata.image import MetadataImage, PartitionImage
 from barnabas.metadata.returned import Returned
 from barnabas.registry.outside_requests import OutsideRequest
-from barnabas.registry.processes import Evidence, describe_process
 from barnabas.types import BrokerId
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Change",
     "CreateTopic",
     "DeleteTopic",
+    "Evidence",
     "Known",
     "LastRegistration",
     "LeaderChange",
@@ -103,10 +104,19 @@ def start_with_registry(what: str = "") -> Iterator[None]:
         raise UsageError(f"{what}{error}") from None
 
 
+class Evidence(Enum):
+    """What is certain about a broker."""
+
+    ENDED = "its process or its session has ended"
+    RUNS = "its process runs"
+    UNSEEN = "nobody knows from here"
+
+
 def node_id_in_use(node_id: int, process: str) -> UsageError:
-    """Returns the error of a broker that starts with the node id of another one, or in a copy of its directories."""
+    """Returns the error of a broker that starts with the node id of another one, or in a copy of its directories.
+    `process` says in words which one that is."""
     return UsageError(
-        f"node.id {node_id} is in use by another running broker of this cluster, {describe_process(process)}: stop it, "
+        f"node.id {node_id} is in use by another running broker of this cluster, {process}: stop it, "
         "or give this one another node.id; to look into a copy of its data directories, start that with a copy of the "
         "registry, too"
     )

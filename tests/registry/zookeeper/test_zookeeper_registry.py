@@ -14,12 +14,13 @@ from uuid import UUID
 import pytest
 
 from barnabas.errors import NotYet, UsageError
-from barnabas.registry.processes import Evidence, begin_process, end_process
+from barnabas.registry.processes import begin_process, end_process
 from barnabas.registry.registry import (
     AddPartitions,
     BrokerRegistration,
     CreateTopic,
     DeleteTopic,
+    Evidence,
     LeaderChange,
     RegistryOutdated,
     RegistryUnavailable,

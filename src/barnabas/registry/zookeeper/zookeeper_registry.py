@@ -28,11 +28,12 @@ from barnabas.metadata.returned import Returned
 from barnabas.registry import processes
 from barnabas.registry.image_changes import apply_changes
 from barnabas.registry.outside_requests import OutsideRequest
-from barnabas.registry.processes import Evidence, is_of_this_boot, is_running, is_visible
+from barnabas.registry.processes import is_of_this_boot, is_running, is_visible
 from barnabas.registry.registry import (
     PRODUCER_IDS_BLOCK,
     BrokerRegistration,
     Change,
+    Evidence,
     LastRegistration,
     LeaderChange,
     ProducerIdBlock,
