@@ -105,7 +105,7 @@ def start_with_registry(what: str = "") -> Iterator[None]:
 
 
 class Evidence(Enum):
-    """What is certain about a broker."""
+    """The certainty about a broker, as it is seen from here."""
 
     ENDED = "its process or its session has ended"
     RUNS = "its process runs"
