@@ -11,7 +11,6 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from functools import cached_property, partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -50,7 +49,6 @@ from barnabas.testing.checks import (
     require_count,
     require_partition,
     require_patience,
-    require_timeout,
 )
 from barnabas.testing.clock import SkewedClock
 from barnabas.testing.contents import Text, TopicRecord, append, partition_for_key, records_of
@@ -59,6 +57,7 @@ from barnabas.testing.exits import at_exit
 from barnabas.testing.faults import Faults
 from barnabas.testing.groups import AwaitedGroup, GroupState
 from barnabas.testing.renamed import renamed
+from barnabas.testing.waiting import Wait, is_done_within, wait_for_condition
 from barnabas.types import BrokerId, Offset
 
 if TYPE_CHECKING:
@@ -68,7 +67,6 @@ __all__ = ["Broker", "BrokerDied"]
 
 T = TypeVar("T")
 
-_POLL_S: Final = 0.005
 _ALIVE_S: Final = 0.2
 """The interval at which a call that waits for the broker's thread checks that the thread is alive."""
 
@@ -384,18 +382,15 @@ class Broker:
             loop.call_soon_threadsafe(call)
         deadline = time.monotonic() + self.patience
         while True:
-            try:
-                return future.result(_ALIVE_S)
-            except FutureTimeout:
-                if future.done():
-                    raise  # the function's own
-                if not thread.is_alive():
-                    raise BrokerDied("the broker's thread has ended; its error is in the log") from None
-                if time.monotonic() > deadline and future.cancel():
-                    raise BrokerDied(
-                        f"the broker's thread has not answered within {self.patience:g} s; it is here:\n"
-                        + _stack_of(thread)
-                    ) from None
+            if is_done_within(future, _ALIVE_S):
+                return future.result()
+            if not thread.is_alive():
+                raise BrokerDied("the broker's thread has ended; its error is in the log")
+            if time.monotonic() > deadline and future.cancel():
+                raise BrokerDied(
+                    f"the broker's thread has not answered within {self.patience:g} s; it is here:\n"
+                    + _stack_of(thread)
+                )
 
     # --- what tests want --------------------------------------------------------------------------------------------
 
@@ -570,24 +565,30 @@ class Broker:
     def wait_for(self, condition: Callable[[], Any], timeout: float = 30.0, what: str = "the condition") -> None:
         """Waits until the condition returns something true. Raises TimeoutError, which names `what` and the value that
         the condition returned last."""
-        self._wait_for(condition, timeout, lambda seen: f"{what} did not come true within {timeout:g} s: {seen!r}")
+        wait_for_condition(condition, timeout, what).in_thread("wait_for")
+
+    async def async_wait_for(
+        self, condition: Callable[[], Any], timeout: float = 30.0, what: str = "the condition"
+    ) -> None:
+        """Waits as `wait_for` does, on the caller's event loop, which calls the condition."""
+        await wait_for_condition(condition, timeout, what).on_loop()
 
     def _wait_for(self, condition: Callable[[], T], timeout: float, message: Callable[[T], str]) -> T:
-        require_timeout(timeout)
-        pause = threading.Event()
-        deadline = time.monotonic() + timeout
-        while not (seen := condition()):
-            if time.monotonic() > deadline:
-                raise TimeoutError(message(seen))
-            pause.wait(_POLL_S)
-        return seen
+        return Wait(condition, timeout, message).in_thread()
 
     @renamed(timeout_s="timeout")
     def wait_for_group(self, group_id: str, members: int = 1, timeout: float = 30.0) -> None:
         """Waits until the group is stable with that many members. Raises TimeoutError, which says what the group was
         like at the end, and NotCoordinator where another broker of a cluster coordinates it."""
+        self._group_wait(group_id, members, timeout).in_thread("wait_for_group")
+
+    async def async_wait_for_group(self, group_id: str, members: int = 1, timeout: float = 30.0) -> None:
+        """Waits as `wait_for_group` does, on the caller's event loop."""
+        await self._group_wait(group_id, members, timeout).on_loop()
+
+    def _group_wait(self, group_id: str, members: int, timeout: float) -> Wait[bool]:
         awaited = AwaitedGroup(group_id, members, timeout, self.group_state)
-        self._wait_for(awaited.is_stable, timeout, awaited.message)
+        return Wait(awaited.is_stable, timeout, awaited.message)
 
     # --- groups -----------------------------------------------------------------------------------------------------
 

@@ -1,11 +1,12 @@
 """The calls of a producer that may wait. Both fronts use them."""
 
 import contextlib
+import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from barnabas.client.arguments import by_partition, flag, instance, offset, seconds, seconds_or_none, text, topic_name
 from barnabas.client.offset_messages import GroupMetadata, OffsetsOfPartitions
@@ -37,6 +38,10 @@ __all__ = ["ProducerBase", "ProducerCalls"]
 
 T = TypeVar("T")
 
+_log = logging.getLogger("barnabas.producer")
+
+_SILENT_S: Final = 1.0
+"""The time that a record may wait for its topic before the log says why."""
 _group_metadata = instance(GroupMetadata, "what the consumer's group_metadata() gave, or the group's name")
 _offsets = by_partition(offset, "100")
 
@@ -230,7 +235,15 @@ class ProducerCalls:
         if refusal == CLOSED:
             raise producer.why_closed()
         if refusal == UNKNOWN_TOPIC:
-            await self._settled(self._driver.run(lambda: producer.open_topic(topic, left_s)))
+            opened = self._driver.run(lambda: producer.open_topic(topic, left_s))
+            if not await self._driver.wait(lambda: opened.done, min(left_s, _SILENT_S)):
+                _log.warning(
+                    "send waits for the metadata of topic %r, which no broker has given yet, for max.block.ms at most"
+                    " (%g s more); records for a topic that was written to before do not wait",
+                    topic,
+                    max(deadline - time.monotonic(), 0.0),
+                )
+            await self._settled(opened)
         elif refusal == BUFFER_FULL:
             self._driver.turn()
             if not await self._driver.wait(lambda: not appender.exhausted or appender.closed, left_s):

@@ -3,7 +3,6 @@
 import contextlib
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +31,6 @@ from barnabas.testing.checks import (
     require_number,
     require_partition,
     require_patience,
-    require_timeout,
 )
 from barnabas.testing.clock import SkewedClock
 from barnabas.testing.cluster.broker_process import BrokerProcess, Launcher
@@ -43,6 +41,7 @@ from barnabas.testing.contents import TopicRecord
 from barnabas.testing.disk import FaultyDisk
 from barnabas.testing.exits import at_exit
 from barnabas.testing.groups import AwaitedGroup, GroupState
+from barnabas.testing.waiting import Wait, wait_for_condition
 from barnabas.types import BrokerId
 
 if TYPE_CHECKING:
@@ -550,7 +549,13 @@ class Cluster:
         """Waits until all replicas of all partitions are in sync. Those that cannot stay in sync do not count as such,
         although the controller has not noticed yet: their broker does not run, is paused, or is cut off from the leader
         or the controller. Raises TimeoutError, which names the replicas and the brokers."""
+        self._sync_wait(timeout).in_thread("wait_in_sync")
 
+    async def async_wait_in_sync(self, timeout: float = 30.0) -> None:
+        """Waits as `wait_in_sync` does, on the caller's event loop."""
+        await self._sync_wait(timeout).on_loop()
+
+    def _sync_wait(self, timeout: float) -> Wait[bool]:
         def lagging() -> list[str]:
             image = self._newest_image()
             found: list[str] = []
@@ -564,7 +569,7 @@ class Cluster:
                         found.append("; ".join((of, *filter(None, unfit.values()))))
             return found
 
-        self.wait_for(lambda: not lagging(), timeout, lambda: f"not in sync within {timeout:g} s: {lagging()}")
+        return Wait(lambda: not lagging(), timeout, lambda _: f"not in sync within {timeout:g} s: {lagging()}")
 
     def _unfitness(self, node_id: int, needed: Iterable[int]) -> str:
         """Returns why a broker cannot stay in sync with partitions for which it needs these others; empty if it can."""
@@ -579,7 +584,13 @@ class Cluster:
     def wait_for_group(self, group_id: str, members: int = 1, timeout: float = 30.0) -> None:
         """Waits until the group is stable with that many members, wherever its coordinator is. Raises TimeoutError,
         which says what the group was like at the end."""
+        self._group_wait(group_id, members, timeout).in_thread("wait_for_group")
 
+    async def async_wait_for_group(self, group_id: str, members: int = 1, timeout: float = 30.0) -> None:
+        """Waits as `wait_for_group` does, on the caller's event loop."""
+        await self._group_wait(group_id, members, timeout).on_loop()
+
+    def _group_wait(self, group_id: str, members: int, timeout: float) -> Wait[bool]:
         def look(group_id: str) -> GroupState | None:
             node_id = self._coordinator(group_id)
             with contextlib.suppress(NotCoordinator, BrokerDied):  # the role has just moved, or the broker ended
@@ -587,27 +598,22 @@ class Cluster:
             return None
 
         awaited = AwaitedGroup(group_id, members, timeout, look)
-        self._wait_for(awaited.is_stable, timeout, awaited.message)
+        return Wait(awaited.is_stable, timeout, awaited.message)
 
     def wait_for(
         self, condition: Callable[[], Any], timeout: float = 30.0, what: str | Callable[[], str] = "the condition"
     ) -> None:
         """Waits until the condition returns something true. Raises TimeoutError, which names `what`."""
+        wait_for_condition(condition, timeout, what).in_thread("wait_for")
 
-        def message(seen: object) -> str:
-            return f"{what} did not come true within {timeout:g} s: {seen!r}" if isinstance(what, str) else what()
-
-        self._wait_for(condition, timeout, message)
+    async def async_wait_for(
+        self, condition: Callable[[], Any], timeout: float = 30.0, what: str | Callable[[], str] = "the condition"
+    ) -> None:
+        """Waits as `wait_for` does, on the caller's event loop, which calls the condition."""
+        await wait_for_condition(condition, timeout, what).on_loop()
 
     def _wait_for(self, condition: Callable[[], T], timeout: float, message: Callable[[T], str]) -> T:
-        require_timeout(timeout)
-        pause = threading.Event()
-        deadline = time.monotonic() + timeout
-        while not (seen := condition()):
-            if time.monotonic() > deadline:
-                raise TimeoutError(message(seen))
-            pause.wait(_POLL_S)
-        return seen
+        return Wait(condition, timeout, message).in_thread()
 
     def _wait_until_settled(self) -> None:
         """Waits until all brokers can lead, and have the same metadata."""
