@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from functools import partial, wraps
 from itertools import islice
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 
 from barnabas.client.arguments import seconds, seconds_or_none
 from barnabas.client.consumer.calls import ConsumerCalls
-from barnabas.client.consumer.front_base import CLOSE_TIMEOUT_S
+from barnabas.client.consumer.front_base import CLOSE_TIMEOUT_S, LOOK_S
 from barnabas.client.consumer.processing.processor import Handler, OnError, Processor
 from barnabas.client.consumer.processing.tasks import TaskPool
 from barnabas.client.consumer.reading import Ended, Pace
@@ -21,6 +22,7 @@ from barnabas.connection.drivers.aio import AioDriver
 from barnabas.connection.flow import settle
 from barnabas.errors import ClientClosed
 from barnabas.records.consumer_record import ConsumerRecord, K, V
+from barnabas.types import TopicPartition
 
 if TYPE_CHECKING:
     import re
@@ -139,6 +141,25 @@ class Consumer(TaskReading, Generic[K, V]):
                     break
                 if pace.end():
                     await asyncio.sleep(0)  # heartbeats must be sent while the application works without a pause
+
+    async def until_end(self, timeout: float | None = None) -> "AsyncIterator[ConsumerRecord[K, V]]":
+        """Yields the records up to the present ends; see `barnabas.Consumer.until_end`."""
+        ends: dict[TopicPartition, int] = {}
+        limit = seconds_or_none("timeout", timeout)
+        quiet_since = time.monotonic()
+        while True:
+            records = await self.poll(LOOK_S)
+            for record in records:
+                yield record
+            if records:
+                quiet_since = time.monotonic()
+            unknown = self._without_end(ends)
+            if unknown:
+                ends.update(await self.end_offsets(unknown))
+            if unknown is not None and self._has_reached(ends):
+                return
+            if limit is not None and time.monotonic() - quiet_since > limit:
+                raise self._no_end(ends, limit)
 
     async def batches(self) -> "AsyncIterator[RecordBatch[K, V]]":
         """Yields batches of records until the consumer is closed; see `barnabas.Consumer.batches`."""

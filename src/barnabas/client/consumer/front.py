@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from functools import partial, wraps
 from itertools import chain
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 
 from barnabas.client.arguments import seconds, seconds_or_none
 from barnabas.client.consumer.calls import ConsumerCalls
-from barnabas.client.consumer.front_base import CLOSE_TIMEOUT_S
+from barnabas.client.consumer.front_base import CLOSE_TIMEOUT_S, LOOK_S
 from barnabas.client.consumer.processing.processor import Handler, OnError, Processor
 from barnabas.client.consumer.processing.threads import ThreadPool
 from barnabas.client.consumer.reading import Ended
@@ -18,6 +19,7 @@ from barnabas.client.fetch.record_batch import RecordBatch
 from barnabas.connection.drivers.sync import SyncDriver
 from barnabas.connection.flow import result_of, settle
 from barnabas.records.consumer_record import ConsumerRecord, K, V
+from barnabas.types import TopicPartition
 
 if TYPE_CHECKING:
     import re
@@ -128,6 +130,26 @@ class Consumer(ThreadedReading, Generic[K, V]):
     def __iter__(self) -> "Iterator[ConsumerRecord[K, V]]":
         """Yields records until the consumer is closed. A record counts as processed when the next one is requested."""
         return chain.from_iterable(self._runs())
+
+    def until_end(self, timeout: float | None = None) -> "Iterator[ConsumerRecord[K, V]]":
+        """Yields the records up to the ends that the partitions have once they are assigned, and then stops: it waits
+        for the group, which an empty `poll` does not tell from the end. A record counts as processed when more are
+        fetched. Raises OperationTimedOut if nothing comes for `timeout` seconds, with None never."""
+        ends: dict[TopicPartition, int] = {}
+        limit = seconds_or_none("timeout", timeout)
+        quiet_since = time.monotonic()
+        while True:
+            records = self.poll(LOOK_S)
+            yield from records
+            if records:
+                quiet_since = time.monotonic()
+            unknown = self._without_end(ends)
+            if unknown:
+                ends.update(self.end_offsets(unknown))
+            if unknown is not None and self._has_reached(ends):
+                return
+            if limit is not None and time.monotonic() - quiet_since > limit:
+                raise self._no_end(ends, limit)
 
     def batches(self) -> "Iterator[RecordBatch[K, V]]":
         """Yields batches of records, each of one partition and some 512 KiB, until the consumer is closed: sequences

@@ -19,21 +19,26 @@ from barnabas.client.consumer.calls import ConsumerCalls, OffsetsArgument, Parti
 from barnabas.client.consumer.health import Health, health_of
 from barnabas.client.consumer.kafka_consumer import KafkaConsumer
 from barnabas.client.consumer.rebalance_listener import Callback, RebalanceEvent, RebalanceListener
-from barnabas.client.offset_messages import GroupMetadata
+from barnabas.client.offset_messages import GroupMetadata, OffsetAndMetadata
 from barnabas.client.settings import ConsumerSettings
 from barnabas.client.settings.network import network_client_settings
 from barnabas.client.settings.tls import ssl_context
 from barnabas.connection.network_client import NetworkClient
 from barnabas.connection.promise import Promise
-from barnabas.errors import ClientClosed, UsageError, WokenUp
+from barnabas.errors import ClientClosed, OperationTimedOut, UsageError, WokenUp
 from barnabas.types import TopicPartition
 
-__all__ = ["CLOSE_TIMEOUT_S", "ConsumerBase"]
+__all__ = ["CLOSE_TIMEOUT_S", "LOOK_S", "ConsumerBase"]
 
 T = TypeVar("T")
 
 CLOSE_TIMEOUT_S: Final = 0.05
 """The time that a close waits for responses by default."""
+
+LOOK_S: Final = 0.1
+"""The time for which `until_end` waits for records before it looks whether there are any."""
+_READING: Final = ("stable", "assigned by hand", "without a group")
+"""The states of a consumer that knows which partitions it reads."""
 
 _log = logging.getLogger("barnabas.consumer")
 _offset = arguments.number(0, arguments.INT64_MAX, "give the next offset to read, a number from 0 on")
@@ -251,6 +256,29 @@ class ConsumerBase(ABC):
     def metrics(self) -> dict[str, int]:
         """Returns counts of fetches, commits, rebalances and so on."""
         return self._run(lambda: self._state.metrics())
+
+    def next_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Returns what `commit()` would commit, with leader epochs: the offset behind the last delivered record of each
+        partition. A producer commits it by `send_offsets_to_transaction`."""
+        return self._run(lambda: self._state.delivered.consumed())
+
+    def _without_end(self, ends: Mapping[TopicPartition, int]) -> set[TopicPartition] | None:
+        """Returns the partitions whose `ends` are not known; None while the group has not assigned any yet."""
+        health = self.health()
+        if health.rejoining is not None or health.state not in _READING:
+            return None
+        return set(health.assigned) - ends.keys()
+
+    def _has_reached(self, ends: Mapping[TopicPartition, int]) -> bool:
+        """Returns whether all records before these ends were delivered."""
+        offsets = self.next_offsets()
+        return all(where in offsets and offsets[where].offset >= ends[where] for where in self.assignment())
+
+    def _no_end(self, ends: Mapping[TopicPartition, int], seconds: float) -> OperationTimedOut:
+        offsets = self.next_offsets()
+        behind = [str(where) for where, end in ends.items() if where not in offsets or offsets[where].offset < end]
+        state = f"{', '.join(sorted(behind))} are not read to the end" if behind else f"it is {self.health().state}"
+        return OperationTimedOut(f"the consumer has read nothing for {seconds:g} s; {state}")
 
     def group_metadata(self) -> GroupMetadata:
         """Returns the membership for a producer that commits this consumer's offsets in a transaction."""

@@ -43,6 +43,7 @@ __all__ = [
     "tls_name",
 ]
 
+_CONSUMER_GROUP_HEARTBEAT: Final = 68
 NEEDED: Final = (
     ApiKey.METADATA,
     ApiKey.PRODUCE,
@@ -330,6 +331,9 @@ def _check_versions(probe: Probe, answer: ApiVersionsResponse) -> Check:
         return Check("versions", probe.address, FAILED, "; ".join(missing), hint, probe.version_ms)
     features = ", ".join(f"{f.name}={f.max_version_level}" for f in answer.finalized_features)
     detail = f"{len(served)} APIs{', ' + features if features else ''}"
+    if _CONSUMER_GROUP_HEARTBEAT not in served:
+        # librdkafka waits for it without a word, and never asks: only the doctor can tell
+        detail += "; no new consumer groups (KIP-848): clients need group.protocol=classic"
     return Check("versions", probe.address, OK, detail, "", probe.version_ms)
 
 

@@ -213,6 +213,9 @@ class ClientSettings:
             ours = foreign.LIBRDKAFKA.get(name)
             if ours is not None:
                 raise UsageError(f"{name} is librdkafka's name: {ours}")
+        ours = foreign.PYTHON_CLIENTS.get(spelling)
+        if ours is not None:
+            raise UsageError(f"{spelling} is a name of kafka-python or aiokafka: {ours}")
         close = nearest(spelling.replace("_", "."), self.definitions.names())
         hint = f"; did you mean {close}?" if close else "; docs/client-settings.md lists all"
         raise UsageError(f"a {self.client} has no setting {spelling}{hint}")

@@ -1,8 +1,9 @@
-"""Settings that Barnabas does not have: Kafka's without use here, those that cannot be honoured, librdkafka's names."""
+"""Settings that Barnabas does not have: Kafka's without use here, those that cannot be honoured, names of librdkafka
+and of the Python clients."""
 
 from typing import Final
 
-__all__ = ["LIBRDKAFKA", "REFUSED", "WITHOUT_EFFECT", "refusal"]
+__all__ = ["LIBRDKAFKA", "PYTHON_CLIENTS", "REFUSED", "WITHOUT_EFFECT", "refusal"]
 
 WITHOUT_EFFECT: Final = frozenset(
     (
@@ -98,3 +99,39 @@ LIBRDKAFKA: Final = {
     "topic.metadata.refresh.interval.ms": "metadata.max.age.ms is the setting",
 }
 """librdkafka's names and what to use instead, for users of confluent-kafka."""
+
+_NOT_NEEDED: Final = "it is not needed here, leave it out"
+_NO_PROXY: Final = "proxies are not supported"
+
+PYTHON_CLIENTS: Final = {
+    "allow_auto_create_topics": "only a consumer has it; topics for records are created as the broker is set",
+    "api_version": "it is not needed here, brokers are asked for their versions",
+    "consumer_timeout_ms": "read with `for record in consumer.until_end()`, or poll(timeout=SECONDS) again and again",
+    "default_offset_commit_callback": "give commit_async(callback=) a function",
+    "enable_incremental_fetch_sessions": _NOT_NEEDED,
+    "kafka_client": _NOT_NEEDED,
+    "loop": "it is not needed here, a client uses the event loop that runs",
+    "max_batch_size": "batch_size is the setting",
+    "max_in_flight_requests_per_connection": "only a producer has it",
+    "metric_group_prefix": "metrics() returns numbers, and nothing else is reported",
+    "metrics_enabled": "metrics() returns numbers, and nothing else is reported",
+    "proxy_url": _NO_PROXY,
+    "rebalance_timeout_ms": "max_poll_interval_ms is the setting",
+    "receive_message_max_bytes": "fetch_max_bytes bounds what a consumer fetches",
+    "sasl_kerberos_domain_name": _KERBEROS,
+    "sasl_kerberos_name": _KERBEROS,
+    "sasl_oauth_token_provider": "sasl_oauthbearer_token_provider is the setting, a function that returns a token",
+    "sasl_plain_password": "sasl_password is the setting",
+    "sasl_plain_username": "sasl_username is the setting",
+    "selector": _NOT_NEEDED,
+    "socket_options": "send_buffer_bytes and receive_buffer_bytes are the settings",
+    "socks5_proxy": _NO_PROXY,
+    "ssl_cafile": "ssl_truststore_location is the setting, a PEM file",
+    "ssl_certfile": "ssl_keystore_location is the setting, a PEM file with certificates and key",
+    "ssl_check_hostname": "ssl_endpoint_identification_algorithm is the setting: '' does not check the name",
+    "ssl_ciphers": "ssl_cipher_suites is the setting",
+    "ssl_crlfile": "give an ssl.SSLContext that has loaded it as ssl_context",
+    "ssl_keyfile": "ssl_keystore_location is the setting, a PEM file with certificates and key",
+    "ssl_password": "ssl_key_password is the setting",
+}
+"""Names of kafka-python and aiokafka, where they are not Kafka's, and what to use instead."""
