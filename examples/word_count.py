@@ -65,8 +65,7 @@ def main() -> None:
                 counts += changed
                 for word in changed:
                     producer.send("example-counts", b"%d" % counts[word], key=word)
-                positions = {partition: consumer.position(partition) for partition in consumer.assignment()}
-                producer.send_offsets_to_transaction(positions, consumer.group_metadata())
+                producer.send_offsets_to_transaction(consumer.next_offsets(), consumer.group_metadata())
             lines += len(records)
     print(f"{read_counts()[b'the']} times 'the'")
 

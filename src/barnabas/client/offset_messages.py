@@ -29,6 +29,7 @@ __all__ = [
     "grouped",
     "offset_answers",
     "offset_request",
+    "with_epoch",
 ]
 
 P = TypeVar("P")
@@ -47,6 +48,14 @@ class OffsetAndMetadata(NamedTuple):
     offset: int
     metadata: str = ""
     leader_epoch: int = NO_LEADER_EPOCH
+
+
+def with_epoch(given: OffsetAndMetadata, offset: int, leader_epoch: int) -> OffsetAndMetadata:
+    """Returns an offset that was given without an epoch with that of another `offset` at or behind it: epochs only
+    grow, so no record before it is of a later one."""
+    if given.leader_epoch != NO_LEADER_EPOCH or given.offset > offset:
+        return given
+    return given._replace(leader_epoch=leader_epoch)
 
 
 class GroupMetadata(NamedTuple):

@@ -33,7 +33,7 @@ class FakeCluster:
         self.wait: Callable[[float], bool] = lambda seconds: False
         self.ids = {"t": "id-1"}
         self.sizes: dict[TopicPartition, float] = {}
-        self.committed: list[Mapping[TopicPartition, int]] = []
+        self.committed: list[Mapping[TopicPartition, LogEnd]] = []
         self.looks = 0
         self.refuses = False
 
@@ -62,10 +62,10 @@ class FakeCluster:
     def record_bytes(self, partitions: Any) -> dict[TopicPartition, float]:
         return self.sizes
 
-    def commit_for_lag(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def commit_for_lag(self, group_id: str, ends: Mapping[TopicPartition, LogEnd]) -> None:
         if self.refuses:
             raise RequestTimedOut("too late")
-        self.committed.append(offsets)
+        self.committed.append(ends)
 
 
 class Clock:
@@ -347,12 +347,13 @@ def test_partitions_that_are_gone() -> None:
 
 def test_offsets_for_lag_are_those_of_finished_batches() -> None:
     cluster = FakeCluster({T0: 5})
+    cluster.epochs = {T0: 7}
     query = Query(cluster, groupIdForLag="g")
     query.batch()
     assert cluster.committed == []
     query.batch()
     query.batch()
-    assert cluster.committed == [{T0: 5}]
+    assert cluster.committed == [{T0: LogEnd(5, 7)}], "with the epoch of the batch's end"
     cluster.refuses, cluster.at[T0] = True, 6
     query.batch()
     cluster.at[T0] = 7

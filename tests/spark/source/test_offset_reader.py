@@ -83,7 +83,7 @@ def test_positions_become_offsets(reader_of: Any, orders: str, broker: Broker) -
         admin.alter_group_offsets(f"{orders}-group", {first: 6})
     reader, parsed = reader_of(subscribe=orders, startingOffsets="group", groupIdForLag=f"{orders}-group")
     assert reader.resolve(parsed.starting, partitions) == {first: 6, second: 0}
-    reader.commit_for_lag(f"{orders}-group", {first: 8})
+    reader.commit_for_lag(f"{orders}-group", {first: LogEnd(8, 0)})
     assert reader.resolve(parsed.starting, partitions)[first] == 8
 
 

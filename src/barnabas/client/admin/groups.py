@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from barnabas.client.admin.operations import AdminOperations, coordinator_moves, partitions_of
+from barnabas.client.admin.operations import coordinator_moves, partitions_of
+from barnabas.client.admin.topics import TopicOperations
 from barnabas.client.consumer.group.consumer_protocol import decode_assignment, decode_subscription
 from barnabas.client.offset_messages import (
+    LATEST,
     NAMES_UNTIL,
     OffsetAndMetadata,
     by_topic,
@@ -13,11 +15,12 @@ from barnabas.client.offset_messages import (
     commit_request,
     committed_answers,
     committed_request,
+    with_epoch,
 )
 from barnabas.connection.network_client import Coordinator
 from barnabas.connection.retry import Answer, RequestBuilder
-from barnabas.errors import GroupIdNotFound, KafkaError, UnknownMemberId, error_for
-from barnabas.types import BrokerId, TopicPartition
+from barnabas.errors import ClientError, GroupIdNotFound, ItemsFailed, KafkaError, UnknownMemberId, error_for
+from barnabas.types import NO_LEADER_EPOCH, BrokerId, TopicPartition
 
 __all__ = [
     "GroupDescription",
@@ -84,7 +87,7 @@ class MemberToRemove(NamedTuple):
     group_instance_id: str | None = None
 
 
-class GroupOperations(AdminOperations):
+class GroupOperations(TopicOperations):
     async def list_groups(
         self,
         *,
@@ -236,25 +239,54 @@ class GroupOperations(AdminOperations):
         timeout: float | None = None,
     ) -> None:
         """Commits offsets for a group, which must have no members. Raises ItemsFailed (UnknownMemberId: it has
-        some)."""
-        wanted = {
-            partition: offset
-            if isinstance(offset := offsets[partition], OffsetAndMetadata)
-            else OffsetAndMetadata(offset)
-            for partition in partitions_of(offsets)
-        }
+        some).
+
+        Offsets without a leader epoch get the present one, by which the group's members notice a log that was cut: the
+        leaders are asked for it. An offset behind the end, or of a partition whose leader does not answer in
+        `timeout` / 4, stays without.
+        """
+        driver = self._driver("alter_group_offsets", timeout, changes=True)
+        wanted = await self._with_epochs(
+            {
+                partition: offset
+                if isinstance(offset := offsets[partition], OffsetAndMetadata)
+                else OffsetAndMetadata(offset)
+                for partition in partitions_of(offsets)
+            },
+            driver.timeout_ms / 4000,
+        )
 
         def answers(response: Any, _: object) -> Iterable[Answer[TopicPartition, None]]:
             for partition, code in commit_answers(response).items():
                 yield partition, code and _group_error(code, group_id), None
 
         await self._at_coordinators(
-            self._driver("alter_group_offsets", timeout, changes=True),
+            driver,
             wanted,
             lambda _: Coordinator(group_id),
             lambda asked: RequestBuilder(commit_request(group_id, {p: wanted[p] for p in asked}), at_most=NAMES_UNTIL),
             answers,
         )
+
+    async def _with_epochs(
+        self, offsets: dict[TopicPartition, OffsetAndMetadata], timeout_s: float
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        bare = [partition for partition, each in offsets.items() if each.leader_epoch == NO_LEADER_EPOCH]
+        if not bare:
+            return offsets
+        try:
+            ends = await self.list_offsets(dict.fromkeys(bare, LATEST), timeout=timeout_s)
+        except ItemsFailed as error:
+            ends = error.succeeded
+        except (KafkaError, ClientError):
+            # the commit is worth more than its epoch, and meets the same error if it lasts
+            ends = {}
+        return {
+            partition: with_epoch(each, ends[partition].offset, ends[partition].leader_epoch)
+            if partition in ends
+            else each
+            for partition, each in offsets.items()
+        }
 
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[tuple[str, int]], *, timeout: float | None = None

@@ -22,7 +22,7 @@ from barnabas.client.fetch.fetch_session import FetchConfig
 from barnabas.client.fetch.fetcher import FetchRequestManager
 from barnabas.client.fetch.list_offsets import list_offsets
 from barnabas.client.fetch.positions import ResetStrategy
-from barnabas.client.offset_messages import OffsetAndMetadata, PartitionOffset
+from barnabas.client.offset_messages import OffsetAndMetadata, PartitionOffset, with_epoch
 from barnabas.client.settings import ConsumerSettings
 from barnabas.connection.network_client import NetworkClient
 from barnabas.connection.promise import Promise, resolved
@@ -356,9 +356,17 @@ class KafkaConsumer:
 
     def offsets_to_commit(self, given: Offsets | None) -> Offsets:
         """Returns the offsets for a commit of the application, which may name none, and notes that it has processed the
-        records before them."""
+        records before them. Numbers alone get the leader epoch of the position."""
         if given is None:
             given = self.delivered.consumed() if self._limit_commit is None else self.processed_offsets()
+        else:
+            known = self.delivered.consumed()
+            given = {
+                partition: with_epoch(each, known[partition].offset, known[partition].leader_epoch)
+                if partition in known
+                else each
+                for partition, each in given.items()
+            }
         self.delivered.note_commit(given)
         return given
 

@@ -15,7 +15,7 @@ from barnabas.spark.source.offset_reader import LogEnd, Topics
 from barnabas.spark.source.offsets import Plan, StreamOffset, partitions_text
 from barnabas.spark.source.options import Position, SourceOptions
 from barnabas.spark.source.planning import OffsetRange, bounded, bounded_by_bytes
-from barnabas.types import TopicPartition
+from barnabas.types import NO_LEADER_EPOCH, TopicPartition
 
 __all__ = ["Cluster", "MicroBatches", "ranges_of"]
 
@@ -41,7 +41,7 @@ class Cluster(Protocol):
     def wait_for_records(self, offsets: Offsets, seconds: float) -> bool: ...
     def resolve(self, position: Position, partitions: Any) -> dict[TopicPartition, int]: ...
     def record_bytes(self, partitions: Any) -> dict[TopicPartition, float]: ...
-    def commit_for_lag(self, group_id: str, offsets: Offsets) -> None: ...
+    def commit_for_lag(self, group_id: str, ends: Mapping[TopicPartition, LogEnd]) -> None: ...
 
 
 def ranges_of(start: StreamOffset, end: StreamOffset) -> list[OffsetRange]:
@@ -286,7 +286,11 @@ class MicroBatches:
         if group_id is None or start.is_initial or start.offsets == self._committed:
             return
         try:
-            self._cluster.commit_for_lag(group_id, start.offsets)
+            ends = {
+                partition: LogEnd(offset, start.epochs.get(partition, NO_LEADER_EPOCH))
+                for partition, offset in start.offsets.items()
+            }
+            self._cluster.commit_for_lag(group_id, ends)
         except BarnabasError as error:
             _log.warning("the offsets of group %s (option groupIdForLag) cannot be committed: %s", group_id, error)
         self._committed = start.offsets

@@ -237,9 +237,12 @@ class OffsetReader:
             sizes[partition] = stored[partition] / count if stored[partition] and count > 0 else float(_RECORD_BYTES)
         return sizes
 
-    def commit_for_lag(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def commit_for_lag(self, group_id: str, ends: Mapping[TopicPartition, LogEnd]) -> None:
         """Commits offsets for tools that show lag."""
-        self._watcher.admin(lambda calls: calls.alter_group_offsets(group_id, dict(offsets.items()), timeout=5))
+        from barnabas.client.offset_messages import OffsetAndMetadata
+
+        offsets = {partition: OffsetAndMetadata(each.offset, "", each.epoch) for partition, each in ends.items()}
+        self._watcher.admin(lambda calls: calls.alter_group_offsets(group_id, offsets, timeout=5))
 
 
 def _all_of(views: "Iterable[TopicView]") -> Topics:

@@ -47,6 +47,14 @@ def test_nothing_is_committed_beyond_what_is_not_done() -> None:
     assert work.offsets(read) == read, "what was read behind the last record was no record"
 
 
+def test_what_waits_behind_a_slow_first_record_keeps_the_epoch_of_the_commit_before_it() -> None:
+    """So the next owner notices a log that was cut below it."""
+    work = RecordsInProgress("none", 10, {P0: OffsetAndMetadata(5, "", 2)}.get)
+    work.add([record(5), record(6)])
+    work.done(taken(work)[1])
+    assert work.offsets({P0: OffsetAndMetadata(7, "", 3)})[P0].leader_epoch == 2
+
+
 def test_what_a_commit_says_is_done_is_not_done_again() -> None:
     first = RecordsInProgress("none", 10, never)
     first.add([record(offset) for offset in range(6)])

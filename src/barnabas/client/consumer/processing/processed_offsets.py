@@ -36,11 +36,14 @@ class ProcessedOffsets:
         """Whether no record may begin before one is done."""
         return self.size >= self._limit
 
-    def begin(self, topic_partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
-        """Notes that a record begins. Records begin in the order of their offsets, some of which may be missing."""
+    def begin(
+        self, topic_partition: TopicPartition, offset: int, leader_epoch: int = -1, epoch_before: int = -1
+    ) -> None:
+        """Notes that a record begins. Records begin in the order of their offsets, some of which may be missing. The
+        record before the first of a partition has the epoch `epoch_before`."""
         partition = self._partitions.get(topic_partition)
         if partition is None:
-            partition = self._partitions[topic_partition] = _Partition(offset)
+            partition = self._partitions[topic_partition] = _Partition(offset, epoch_before)
         assert offset >= partition.next_offset, f"{topic_partition}: offset {offset} after {partition.next_offset - 1}"
         assert not self.is_full, f"{self.size} records are in progress, more than {self._limit} must not be"
         partition.order.append((offset, leader_epoch))
@@ -111,13 +114,13 @@ class ProcessedOffsets:
 class _Partition:
     __slots__ = ("done", "leader_epoch", "next_offset", "order")
 
-    def __init__(self, first_offset: int) -> None:
+    def __init__(self, first_offset: int, leader_epoch: int = -1) -> None:
         self.order: deque[tuple[int, int]] = deque()
         """The offset and epoch of each record from the first one that is not done."""
         self.done: set[int] = set()
         """The offsets in `order` whose records are done."""
         self.next_offset = first_offset
-        self.leader_epoch = -1
+        self.leader_epoch = leader_epoch
         """The epoch of the last record before the first that is not done."""
 
     def runs(self) -> list[tuple[int, int]]:

@@ -7,7 +7,7 @@ from barnabas.client.consumer.processing.ordered_queue import OrderedQueue, Queu
 from barnabas.client.consumer.processing.processed_offsets import ProcessedOffsets, decode_done
 from barnabas.client.offset_messages import OffsetAndMetadata
 from barnabas.records.consumer_record import AnyRecord
-from barnabas.types import TopicPartition
+from barnabas.types import NO_LEADER_EPOCH, TopicPartition
 
 __all__ = ["RecordsInProgress"]
 
@@ -51,12 +51,15 @@ class RecordsInProgress:
         partition = TopicPartition(records[0].topic, records[0].partition)
         if records[0].offset < self._next.get(partition, 0):
             self.forget([partition])
+        epoch_before = NO_LEADER_EPOCH
         if partition not in self._next:
             resumed = self._resumed_from(partition)
+            if resumed is not None and resumed.offset == records[0].offset:
+                epoch_before = resumed.leader_epoch
             self._done_before[partition] = set() if resumed is None else decode_done(resumed.offset, resumed.metadata)
         done_before = self._done_before[partition]
         for record in records:
-            self._processed.begin(partition, record.offset, record.leader_epoch)
+            self._processed.begin(partition, record.offset, record.leader_epoch, epoch_before)
             if record.offset in done_before:
                 done_before.discard(record.offset)
                 self._processed.done(partition, record.offset)
