@@ -79,7 +79,9 @@ class ControllerThread:
     ) -> BarnabasError | None:
         """Appends the result of an action, or returns its error: a future with an exception that nobody takes, because
         the broker stops meanwhile, would be logged as a bug."""
-        if self._is_shut_down or time.monotonic() > deadline:
+        if self._is_shut_down:
+            return RequestTimedOut("this broker stops: the request was not begun, and nothing was changed")
+        if time.monotonic() > deadline:
             return RequestTimedOut("the registry is slow or locked: the request was not begun, and nothing was changed")
         try:
             results.append(action(controller))

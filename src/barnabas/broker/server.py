@@ -567,11 +567,11 @@ class Broker:
     def _report_recovery(self, done: int, total: int, latest: TopicPartition) -> None:
         """Logs the progress of a recovery that takes longer than a second."""
         if self.interrupted:
-            raise StartInterrupted(f"stopped before the broker was ready: {done} of {total} logs were recovered")
+            raise StartInterrupted(f"stopped before the broker was ready: {done} of {total} logs were loaded")
         now = self.clock.monotonic()
         if now - self._reported_at > _REPORT_INTERVAL_S:
             self._reported_at = now
-            self.log.info("recovering logs: %d of %d, %s is done", done, total, latest)
+            self.log.info("loading logs: %d of %d, %s is done", done, total, latest)
 
     # --- other brokers ----------------------------------------------------------------------------------------------
 

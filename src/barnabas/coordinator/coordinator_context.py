@@ -64,6 +64,7 @@ class CoordinatorContext(Generic[S]):
         "loader",
         "log_start_offset",
         "partition",
+        "refused_with",
         "retry",
         "shard",
         "started",
@@ -88,6 +89,8 @@ class CoordinatorContext(Generic[S]):
         self.waiters = LoadWaiters(scheduler)
         self.failures = 0
         """The loads that have failed before this one in the same leader epoch."""
+        self.refused_with = 0
+        """The error code of the last append, 0 if it was written: the log tells the first one of a row."""
         self.retry: TimerHandle | None = None
         """The timer of the next load after this one has failed."""
 

@@ -333,12 +333,15 @@ class CoordinatorRuntime(Generic[S, R]):
             except Exception as error:
                 context.busy = False
                 refusal = self._refusal(context, error)
-                self._logger.warning("Append to %s-%d failed: %s", self.topic, context.partition, refusal)
+                if refusal.code != context.refused_with:
+                    self._logger.warning("Append to %s-%d failed: %s", self.topic, context.partition, refusal)
+                context.refused_with = refusal.code
                 if result.done is not None:
                     result.done(refusal)
                 reply(refusal)
                 return
             context.busy = False
+            context.refused_with = 0
         if context.high_watermark >= context.last_written_offset or self._refresh(context):
             if result.done is not None:
                 result.done(None)

@@ -47,8 +47,10 @@ class Partition:
         self.topic_id = ID
         self.outcomes: list[Any] = []
         self.sends_again = False
+        self.in_sync_replicas: tuple[int, ...] = (1, 2, 3)
 
     def isr_change_accepted(self, change: IsrChange, **outcome: Any) -> None:
+        self.in_sync_replicas = outcome["in_sync_replicas"]
         self.outcomes.append((change, outcome))
 
     def isr_change_refused(self, change: IsrChange, error: KafkaError) -> bool:
@@ -141,6 +143,26 @@ def test_changes_of_one_turn_go_in_one_request() -> None:
         assert leader.sent == []
 
     run(main)
+
+
+def test_a_changed_isr_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "barnabas.broker")
+
+    async def main() -> None:
+        leader = Leader()
+        partition = leader.partition()
+        for before in ((1, 2, 3), (1,), (1, 2)):
+            partition.in_sync_replicas = before
+            leader.sender.submit(change())
+            await turns()
+            leader.answer(ACCEPTED)
+            await turns()
+
+    run(main)
+    assert [record.getMessage() for record in caplog.records] == [
+        "the ISR of t-0 shrinks from 1,2,3 to 1,2",
+        "the ISR of t-0 expands from 1 to 1,2",
+    ]
 
 
 def test_one_request_is_in_flight() -> None:

@@ -2,6 +2,11 @@
 
 import json
 
+import pytest
+
+from barnabas import Admin
+from barnabas.cli.topics.topics import app
+from barnabas.testing import Broker
 from cli.conftest import Run, one_line
 
 
@@ -52,3 +57,20 @@ def test_a_setting_that_does_not_exist_is_named(barnabas: Run, name: str) -> Non
     failed = barnabas("topics", "create", name, "--config", "retention.sm=1")
     assert failed.returncode == 1
     assert "retention.sm" in one_line(failed.stderr)
+
+
+def test_settings_of_brokers_that_count_for_a_topic_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with Broker(settings={"log.retention.ms": 5000}) as broker:
+        broker.create_topic("t", configs={"segment.bytes": "1000"})
+        with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            admin.alter_configs({("broker", ""): {"message.max.bytes": "2000"}})
+        texts = []
+        for options in ([], ["--json"]):
+            assert app.run("barnabas topics", ["describe", "t", "--bootstrap", broker.bootstrap_servers, *options]) == 0
+            texts.append(capsys.readouterr().out)
+    text, described = texts
+    (configs,) = [line.partition("configs: ")[2] for line in text.splitlines() if "configs: " in line]
+    assert configs.startswith("segment.bytes=1000, ")
+    assert "max.message.bytes=2000 (from all brokers)" in configs
+    assert "retention.ms=5000 (from the broker's file or command line)" in configs
+    assert json.loads(described)[0]["configs"] == {"segment.bytes": "1000"}

@@ -53,6 +53,17 @@ class TestOrder:
         assert rig.markers.sent == []
         assert rig.end(producer) == (producer[0], 1)
 
+    def test_writes_that_fail_for_one_reason_are_told_once(self, caplog: pytest.LogCaptureFixture) -> None:
+        rig = TransactionRig()
+        for times, failure in ((3, errors.NotEnoughReplicas("one of two")), (1, None), (2, errors.NotEnoughReplicas())):
+            rig.log.fail = failure
+            for _ in range(times):
+                rig.init()
+        assert [record.getMessage().partition(" failed: ")[2] for record in caplog.records] == [
+            "one of two",
+            "NOT_ENOUGH_REPLICAS",
+        ]
+
     @pytest.mark.parametrize(
         ("failure", "answer"),
         [

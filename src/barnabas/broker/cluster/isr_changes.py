@@ -1,7 +1,8 @@
 """Sends the changes of in-sync replicas that leaders propose to the controller (AlterPartition)."""
 
 import asyncio
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final
 from uuid import UUID
@@ -27,6 +28,8 @@ __all__ = ["IsrChangeSender"]
 CHANGES_MAX: Final = 2000
 """The most changes in one request."""
 BACKOFF_S: Final = 0.05
+
+_log = logging.getLogger("barnabas.broker")
 
 Result = PartitionImage | KafkaError
 
@@ -79,12 +82,14 @@ class IsrChangeSender:
                     self._waiting.setdefault(change.topic_partition, change)
                     is_done = False
             else:
+                before = partition.in_sync_replicas
                 partition.isr_change_accepted(
                     change,
                     leader_epoch=result.leader_epoch,
                     partition_epoch=result.partition_epoch,
                     in_sync_replicas=result.isr,
                 )
+                _tell(change.topic_partition, before, partition.in_sync_replicas)
         return is_done
 
     async def _send(self, changes: Iterable[IsrChange]) -> dict[tuple[UUID, int], Result]:
@@ -97,6 +102,16 @@ class IsrChangeSender:
             for topic in response.topics
             for partition in topic.partitions
         }
+
+
+def _tell(topic_partition: TopicPartition, before: Sequence[BrokerId], after: Sequence[BrokerId]) -> None:
+    """Logs the change of a partition's ISR, as Kafka does: without it, nobody finds out later when a replica fell
+    behind."""
+    lost, won = set(before) - set(after), set(after) - set(before)
+    if lost or won:
+        verb = "shrinks" if lost else "expands"
+        members = (",".join(map(str, sorted(each))) for each in (before, after))
+        _log.info("the ISR of %s %s from %s to %s", topic_partition, verb, *members)
 
 
 def _key(change: IsrChange) -> tuple[UUID, int]:

@@ -3,7 +3,7 @@
 import itertools
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from barnabas import Admin
 from barnabas.cli.framework.app import App, Argument, Option
@@ -38,6 +38,13 @@ from barnabas.printable import printable
 from barnabas.types import TopicPartition
 
 app = App("List, create, describe, delete and grow topics.")
+
+_SOURCES: Final = {
+    "DYNAMIC_BROKER_CONFIG": "one broker",
+    "DYNAMIC_DEFAULT_BROKER_CONFIG": "all brokers",
+    "STATIC_BROKER_CONFIG": "the broker's file or command line",
+}
+"""Where a setting comes from that the topic does not have itself."""
 
 Names = Annotated[list[str], Argument("TOPIC", "The topics' names.", check=check_topic_name)]
 
@@ -194,10 +201,12 @@ def _description(
     reassignments: Mapping[TopicPartition, PartitionReassignment],
 ) -> dict[str, Any]:
     resource = ConfigResource("topic", view.name)
-    changed = {
-        config.name: config.value
-        for config in admin.describe_configs([resource])[resource].values()
-        if config.source == "DYNAMIC_TOPIC_CONFIG"
+    configs = admin.describe_configs([resource])[resource].values()
+    changed = {config.name: config.value for config in configs if config.source == "DYNAMIC_TOPIC_CONFIG"}
+    from_brokers = {
+        config.name: {"value": config.value, "from": _SOURCES[config.source]}
+        for config in configs
+        if config.source in _SOURCES
     }
     rows = []
     for p in view.partitions.values():
@@ -214,7 +223,7 @@ def _description(
                 "compaction": None if replica is None else replica.compaction,
             }
         )
-    return {**_summary(view), "configs": changed, "partitions_detail": rows}
+    return {**_summary(view), "configs": changed, "broker_configs": from_brokers, "partitions_detail": rows}
 
 
 def _replicas(admin: Admin) -> dict[TopicPartition, LogDirReplica]:
@@ -250,7 +259,10 @@ def _description_text(description: dict[str, Any]) -> str:
         )
         for p in details
     ]
-    configs = ", ".join(f"{name}={value}" for name, value in description["configs"].items()) or "all default"
+    texts = [f"{name}={value}" for name, value in description["configs"].items()]
+    inherited = description["broker_configs"].items()
+    texts += [f"{name}={config['value']} (from {config['from']})" for name, config in inherited]
+    configs = ", ".join(texts) or "all default"
     head = f"{description['topic']}  id {description['topic_id']}  configs: {configs}"
     text = printable(head) + "\n" + table(("partition", "leader", *lists.values(), "start", "end", "size"), rows)
     compacted = [p for p in details if p["compaction"]]
