@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from barnabas.config.kafka_names import WITHOUT_EFFECT, refusal
+from barnabas.config.kafka_names import WITHOUT_EFFECT, refusals
 from barnabas.protocol.apis import SERVED, VersionRange
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -202,7 +202,7 @@ def _settings() -> Iterator[str]:
         names = [name for name, its in WITHOUT_EFFECT.items() if its == subject]
         yield f"* **{subject[0].upper()}{subject[1:]}**: {', '.join(f'`{name}`' for name in sorted(names))}."
     examples = {"authorizer.class.name": "x", "remote.log.storage.system.enable": "true"}
-    assert all(refusal({name: value}) for name, value in examples.items())
+    assert all(refusals({name: value}) for name, value in examples.items())
 
 
 def differences() -> Iterator[tuple[str, str]]:

@@ -204,6 +204,11 @@ def test_described_as_kafka_describes() -> None:
     assert (entries["log.retention.ms"].value, entries["log.retention.ms"].synonyms) == (None, ())
     assert (entries["ssl.key.password"].value, entries["ssl.key.password"].sensitive) == (None, True)
     assert entries["num.network.threads"].value == "8"
+    unset = entries["group.consumer.max.size"]
+    assert (unset.value, unset.source, unset.read_only) == (None, ConfigSource.DEFAULT_CONFIG, True)
+    assert unset.documentation == "Accepted without effect here (the new consumer, share and streams groups)."
+    assert entries["ssl.keystore.password"].sensitive
+    assert "port" not in entries
     assert [(entry.name, entry.value) for entry in config.describe_default()] == [("message.max.bytes", "1000000")]
     assert [entry.name for entry in config.describe(["node.id"])] == ["node.id"]
     assert config.describe_default(["node.id"]) == []

@@ -309,13 +309,16 @@ class BrokerConfig:
     # -- DescribeConfigs --------------------------------------------------------------------------------------------
 
     def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
-        """Returns every setting of this broker, and those without effect if they are set. None means all names."""
+        """Returns every setting of this broker, every name of Kafka's brokers that has no effect here, and further ones
+        if they are set. None means all names."""
+        from barnabas.config import kafka_names
+
         wanted = None if names is None else frozenset(names)
         entries = [self._entry(setting) for setting in BROKER_CONFIGS if wanted is None or setting.name in wanted]
         given = {**self.static, **self.dynamic_default, **self.dynamic_broker}
         entries.extend(
             self._foreign_entry(name)
-            for name in sorted(given)
+            for name in sorted(given.keys() | kafka_names.PRESENT)
             if name not in BROKER_CONFIGS and (wanted is None or name in wanted)
         )
         return entries
@@ -381,9 +384,11 @@ class BrokerConfig:
             ConfigSynonym(name, None if sensitive else texts[name], source) for texts, source in layers if name in texts
         )
         kind = ConfigType.PASSWORD if sensitive else ConfigType.STRING
-        doc = "Known to Kafka; accepted here without effect."
+        subject = kafka_names.WITHOUT_EFFECT.get(name)
+        doc = "Accepted without effect here" + (f" ({subject})." if subject else ".")
         fixed = name not in kafka_names.DYNAMIC
-        return ConfigEntry(name, synonyms[0].value, synonyms[0].source, kind, fixed, sensitive, synonyms, doc)
+        value, source = (synonyms[0].value, synonyms[0].source) if synonyms else (None, ConfigSource.DEFAULT_CONFIG)
+        return ConfigEntry(name, value, source, kind, fixed, sensitive, synonyms, doc)
 
     # -- rules between settings -------------------------------------------------------------------------------------
 

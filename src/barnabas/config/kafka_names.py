@@ -7,7 +7,9 @@ tiered storage. Then the broker refuses to start.
 from collections.abc import Callable, Mapping
 from typing import Final
 
-__all__ = ["DYNAMIC", "OLD", "SENSITIVE", "WITHOUT_EFFECT", "refusals", "without_effect"]
+__all__ = ["DYNAMIC", "OLD", "PRESENT", "SENSITIVE", "WITHOUT_EFFECT", "refusals", "without_effect"]
+
+_BEFORE_4: Final = "details of TLS to ZooKeeper, and versions before 4.0"
 
 _BY_SUBJECT: Final[dict[str, str]] = {
     "KRaft's quorum and metadata log: the registry does their work": """
@@ -58,6 +60,7 @@ _BY_SUBJECT: Final[dict[str, str]] = {
         sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope
         sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url
         sasl.server.callback.handler.class sasl.server.max.receive.size security.inter.broker.protocol
+        sasl.oauthbearer.allow.unverified.audience sasl.oauthbearer.allow.unverified.issuer
         security.providers ssl.allow.dn.changes ssl.allow.san.changes ssl.cipher.suites ssl.client.auth
         ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password
         ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location
@@ -66,7 +69,8 @@ _BY_SUBJECT: Final[dict[str, str]] = {
         ssl.truststore.location ssl.truststore.password ssl.truststore.type
     """,
     "tiered storage": """
-        follower.fetch.last.tiered.offset.enable remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
+        follower.fetch.last.tiered.offset.enable log.remote.copy.lag.bytes log.remote.copy.lag.ms
+        remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
         remote.log.index.file.cache.total.size.bytes remote.log.index.file.cache.ttl.ms
         remote.log.manager.copier.thread.pool.size remote.log.manager.copy.max.bytes.per.second
         remote.log.manager.copy.quota.window.num remote.log.manager.copy.quota.window.size.seconds
@@ -85,6 +89,12 @@ _BY_SUBJECT: Final[dict[str, str]] = {
         add.partitions.to.txn.retry.backoff.ms
     """,
     "the new consumer, share and streams groups": """
+        errors.deadletterqueue.auto.create.topics.enable errors.deadletterqueue.topic.name.prefix
+        group.consumer.assignor.offload.enable group.share.assignor.offload.enable group.share.dlq.manager.class.name
+        group.streams.acceptable.recovery.lag group.streams.assignor.offload.enable group.streams.assignors
+        group.streams.max.warmup.replicas group.streams.min.task.offset.interval.ms group.streams.num.warmup.replicas
+        group.streams.rack.aware.assignment.tags group.streams.task.offset.interval.ms
+        group.streams.topology.description.plugin.class
         group.consumer.assignment.interval.ms group.consumer.assignors group.consumer.heartbeat.interval.ms
         group.consumer.max.assignment.interval.ms group.consumer.max.heartbeat.interval.ms
         group.consumer.max.session.timeout.ms group.consumer.max.size group.consumer.migration.policy
@@ -127,7 +137,7 @@ _BY_SUBJECT: Final[dict[str, str]] = {
         create.topic.policy.class.name num.replica.fetchers telemetry.max.bytes unstable.api.versions.enable
         unstable.feature.versions.enable
     """,
-    "details of TLS to ZooKeeper, and versions before 4.0": """
+    _BEFORE_4: """
         zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable
         zookeeper.metadata.migration.min.batch.size zookeeper.clientCnxnSocket
         zookeeper.ssl.keystore.type zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type
@@ -166,6 +176,11 @@ WITHOUT_EFFECT: Final = {
     **dict.fromkeys(OLD, "what only versions before 4.0 had"),
 }
 """Accepted names, each with the subject that says why it has no effect."""
+
+PRESENT: Final = frozenset(
+    name for subject, names in _BY_SUBJECT.items() if subject is not _BEFORE_4 for name in names.split()
+)
+"""Those that Kafka's brokers still know."""
 
 SENSITIVE: Final = frozenset(
     name for name in WITHOUT_EFFECT

@@ -99,6 +99,8 @@ TOPIC_CONFIGS: Final = ConfigDef(
                "Level for `compression.type=zstd`."),
         _topic("delete.retention.ms", _LONG, _DAY_MS, at_least(0), ("log.cleaner.delete.retention.ms",),
                "How long a compacted topic keeps delete markers, so that slow readers see them."),
+        _topic("errors.deadletterqueue.group.enable", _BOOLEAN, False, None, (),
+               "With share groups, which are not served: whether they may write what nobody could process here."),
         _topic("file.delete.delay.ms", _LONG, 60_000, at_least(0), ("log.segment.delete.delay.ms",),
                "How long a file stays on disk after its segment left the log."),
         _topic("flush.messages", _LONG, LONG_MAX, at_least(1), ("log.flush.interval.messages",),
@@ -133,6 +135,10 @@ TOPIC_CONFIGS: Final = ConfigDef(
                "In-sync replicas that acks=all needs, at most as many as there are replicas; with fewer, NOT_ENOUGH_REPLICAS."),
         _topic("preallocate", _BOOLEAN, False, None, ("log.preallocate",),
                "Whether a new segment file is allocated at full size."),
+        _topic("remote.copy.lag.bytes", _LONG, 0, at_least(-1), (),
+               "With tiered storage: newer bytes from which on a segment is copied."),
+        _topic("remote.copy.lag.ms", _LONG, 0, at_least(-1), (),
+               "With tiered storage: age from which on a segment is copied."),
         _topic("remote.log.copy.disable", _BOOLEAN, False, None, (),
                "With tiered storage: stop copying, keep reading."),
         _topic("remote.log.delete.on.disable", _BOOLEAN, False, None, (),
@@ -158,7 +164,8 @@ TOPIC_CONFIGS: Final = ConfigDef(
 
 _UNIT_MS: Final = {"hours": 3_600_000, "minutes": 60_000}
 _NOT_IN_LOG_CONFIG: Final = frozenset(
-    ("local.retention.bytes", "local.retention.ms", "remote.log.copy.disable", "remote.log.delete.on.disable",
+    ("errors.deadletterqueue.group.enable", "local.retention.bytes", "local.retention.ms",
+     "remote.copy.lag.bytes", "remote.copy.lag.ms", "remote.log.copy.disable", "remote.log.delete.on.disable",
      "remote.storage.enable")
 )  # fmt: skip
 

@@ -8,13 +8,18 @@ __all__ = ["LIBRDKAFKA", "PYTHON_CLIENTS", "REFUSED", "WITHOUT_EFFECT", "refusal
 WITHOUT_EFFECT: Final = frozenset(
     (
         "auto.include.jmx.reporter",
+        "bootstrap.resolve.timeout.ms",
+        "buffer.memory.allocation.strategy",
         "client.dns.lookup",
+        "client.rack",  # of producers and admins; consumers have it
         "config.providers",
         "enable.metrics.push",
+        "metadata.cluster.check.enable",
         "metric.reporters",
         "metrics.num.samples",
         "metrics.recording.level",
         "metrics.sample.window.ms",
+        "partitioner.rack.aware",
         "sasl.login.class",
         "sasl.login.connect.timeout.ms",
         "sasl.login.read.timeout.ms",
