@@ -158,7 +158,7 @@ def test_log_directories() -> None:
     failed, full, silent = found(ClusterState(BROKERS, directories=directories), "directory")
     assert (failed.target, failed.status) == ("broker 1: /a", "failed")
     assert (full.target, full.status, full.detail) == ("broker 2: /d", "warning", "4 B of 100 B are free")
-    assert (silent.target, silent.status) == ("broker 3", "warning")
+    assert (silent.target, silent.status, silent.hint) == ("broker 3", "warning", "`barnabas log-dirs` says why")
 
 
 def test_partitions_without_a_leader_and_below_the_minimum() -> None:

@@ -193,7 +193,7 @@ def _directories(state: ClusterState) -> Iterator[Check]:
                 yield Check("directory", target, WARNING, free, f"{hint} `barnabas cluster balance --execute`")
     silent = sorted(set(state.live) - state.directories.keys())
     for node_id in silent:
-        hint = "its log says why"
+        hint = "`barnabas log-dirs` says why"
         yield Check("directory", f"broker {node_id}", WARNING, "does not tell its log directories", hint)
     if well and not silent and state.directories:
         count = sum(map(len, state.directories.values()))
