@@ -7,11 +7,9 @@ import pytest
 
 from barnabas.broker.coordinators import transaction_markers
 from barnabas.broker.server import Broker
-from barnabas.broker.startup import directory_age
-from barnabas.broker.startup.directory_age import Age, DirectoryDoubts
+from barnabas.broker.startup.directory_age import DirectoryDoubts
 from barnabas.controller import isr_control
 from barnabas.controller.isr_control import IsrRequest
-from barnabas.log.directories.registration_mark import RegistrationMark
 from barnabas.metadata.delta import MetadataChange
 from barnabas.metadata.image import MetadataImage, PartitionImage
 from barnabas.registry.embedded import EmbeddedRegistry
@@ -84,26 +82,15 @@ def a_change_is_taken_for_one_to_the_present_image(patch: pytest.MonkeyPatch) ->
     patch.setattr(Broker, "metadata_changed", take)
 
 
-def an_isr_is_evidence(patch: pytest.MonkeyPatch) -> None:
-    """A broker that starts without its disk believes that those in the ISR and the ELR have theirs."""
+def replicas_are_given_up_whoever_is_there(patch: pytest.MonkeyPatch) -> None:
+    """A broker that starts without its disk asks for nobody who has what was there."""
     decide = DirectoryDoubts._in_doubt
 
-    def believe(self: DirectoryDoubts, image: MetadataImage, dead: Any) -> Any:
+    def give_up(self: DirectoryDoubts, image: MetadataImage, dead: Any) -> Any:
         found = decide(self, image, dead)
-        return found._replace(others_decide=[*found.others_decide, *found.waiting], waiting={})
+        return type(found)([*found.others_decide, *found.waiting, *found.alone], {}, ())
 
-    patch.setattr(DirectoryDoubts, "_in_doubt", believe)
-
-
-def an_old_copy_is_current(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RegistrationMark, "knows", lambda self, registration_id: True)
-
-
-def a_disk_that_was_away_is_current(patch: pytest.MonkeyPatch) -> None:
-    def believe(mark: RegistrationMark, recorded: Any, *others: Any, logs: bool) -> Age:
-        return Age.CURRENT
-
-    patch.setattr(directory_age, "age_of", believe)
+    patch.setattr(DirectoryDoubts, "_in_doubt", give_up)
 
 
 LOSSES = Options(
@@ -135,9 +122,7 @@ PLANTED: dict[Plant, Options] = {
     a_replica_joins_too_early: LOSSES,
     the_state_in_zookeeper_is_written_without_compare_and_set: ZOOKEEPER,
     a_change_is_taken_for_one_to_the_present_image: RENEWALS,
-    an_isr_is_evidence: DISKS,
-    an_old_copy_is_current: DISKS,
-    a_disk_that_was_away_is_current: DISKS,
+    replicas_are_given_up_whoever_is_there: DISKS,
 }
 
 
