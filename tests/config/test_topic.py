@@ -8,12 +8,12 @@ from barnabas.config.definitions import ConfigSource
 from barnabas.config.topic import TOPIC_CONFIGS, is_list, topic_defaults, validate_topic_overrides
 from barnabas.errors import InvalidConfig
 
-# What DescribeConfigs of Apache Kafka 4.4.0 lists for a topic, but for what it says of decompression.
+# What DescribeConfigs of Apache Kafka 4.4.0 lists for a topic.
 KAFKA_TOPIC_CONFIGS = """
 cleanup.policy compression.gzip.level compression.lz4.level compression.type compression.zstd.level delete.retention.ms
 errors.deadletterqueue.group.enable file.delete.delay.ms flush.messages flush.ms follower.replication.throttled.replicas
-index.interval.bytes
-leader.replication.throttled.replicas local.retention.bytes local.retention.ms max.compaction.lag.ms max.message.bytes
+index.interval.bytes leader.replication.throttled.replicas local.retention.bytes local.retention.ms max.compaction.lag.ms
+max.decompressed.message.bytes max.message.bytes
 message.timestamp.after.max.ms message.timestamp.before.max.ms message.timestamp.type min.cleanable.dirty.ratio
 min.compaction.lag.ms min.insync.replicas preallocate remote.copy.lag.bytes remote.copy.lag.ms
 remote.log.copy.disable remote.log.delete.on.disable
@@ -109,7 +109,7 @@ def test_throttled_replicas() -> None:
 def test_described_as_kafka_describes() -> None:
     broker = BrokerConfig({"log.retention.ms": "1000"}, {"message.max.bytes": "1000000"}, {"log.retention.ms": "2000"})
     entries = {entry.name: entry for entry in broker.describe_topic({"retention.ms": "7"})}
-    assert len(entries) == 36
+    assert len(entries) == 37
     retention = entries["retention.ms"]
     assert (retention.value, retention.source) == ("7", ConfigSource.TOPIC_CONFIG)
     assert [(synonym.name, synonym.value, int(synonym.source)) for synonym in retention.synonyms] == [

@@ -155,6 +155,19 @@ def test_no_reasons_for_a_broken_batch() -> None:
     assert record_errors_of(caught.value) == ()
 
 
+@pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
+def test_a_record_is_not_larger_than_allowed_without_compression(compression: str) -> None:
+    """As Kafka: the record's own length counts, and only where the broker decompresses."""
+    value = bytes(1000)
+    batch = build_batch([Record(0, T0, b"k", b"small"), Record(1, T0, b"k", value)], compression=compression)
+    size = len(record_bytes(1, key=b"k", value=value)) - 2  # without the length itself, a varint of two bytes
+    validate_produce(batch, AppendPolicy(record_max_bytes=size), NOW)
+    with pytest.raises(InvalidRecord, match=f"record 1 has {size} bytes, max.decompressed.message.bytes is {size - 1}"):
+        validate_produce(batch, AppendPolicy(record_max_bytes=size - 1), NOW)
+    plain = build_batch([Record(0, T0, b"k", value)])
+    validate_produce(plain, AppendPolicy(record_max_bytes=10), NOW)
+
+
 @pytest.mark.parametrize("compression", ["gzip", "lz4", "zstd"])  # snappy shrinks nothing below a twentieth
 def test_decompression_bomb(compression: str) -> None:
     bomb = build_batch([Record(0, T0, None, bytes(17_000_000))], compression=compression)

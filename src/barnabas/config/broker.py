@@ -140,6 +140,7 @@ class BrokerConfig:
     log_local_retention_bytes: int
     log_local_retention_ms: int
     log_cleaner_max_compaction_lag_ms: int
+    max_decompressed_message_bytes: int
     message_max_bytes: int
     log_message_timestamp_after_max_ms: int
     log_message_timestamp_before_max_ms: int

@@ -6,10 +6,12 @@ Built by `barnabas.config.topic` from a topic's overrides and the broker's setti
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["DEFAULT_LOG_CONFIG", "LONG_MAX", "LogConfig"]
+__all__ = ["DEFAULT_LOG_CONFIG", "LONG_MAX", "RECORD_BYTES_MAX", "LogConfig"]
 
 LONG_MAX: Final = 2**63 - 1
 """Kafka's value for "never" or "no limit"."""
+RECORD_BYTES_MAX: Final = 2**31 - 9
+"""Kafka's bound of a record, the largest array of Java."""
 
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 
@@ -30,6 +32,7 @@ class LogConfig:
     retention_bytes: int = -1
     cleanup_policy: frozenset[str] = frozenset(("delete",))
     max_message_bytes: int = 1024**2 + 12
+    max_decompressed_message_bytes: int = RECORD_BYTES_MAX
     message_timestamp_type: str = "CreateTime"
     message_timestamp_before_max_ms: int = LONG_MAX
     message_timestamp_after_max_ms: int = 60 * 60 * 1000

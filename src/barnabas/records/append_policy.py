@@ -54,6 +54,8 @@ class AppendPolicy:
 
     max_message_bytes: int = 1_048_588
     """The largest size of a stored batch, header included (max.message.bytes)."""
+    record_max_bytes: int = 2**31 - 9
+    """The largest size of a record in a compressed batch (max.decompressed.message.bytes)."""
     compacted: bool = False
     """Whether records need keys (cleanup.policy contains compact)."""
     log_append_time: bool = False

@@ -18,6 +18,7 @@ Apache Kafka 4.3.1 to each payload of tests/records/poisons.py):
     compression type 5 to 7; records that cannot be decompressed              UNKNOWN_SERVER_ERROR
     more records than `AppendPolicy.decompression_bound` allows               MESSAGE_TOO_LARGE
     more pieces than that may have (`compression.pieces_max`)                 INVALID_RECORD
+    a compressed record larger than max.decompressed.message.bytes            INVALID_RECORD
     records that do not fill the batch exactly, lengths, varints, headers     INVALID_RECORD
     an offset delta that is not the record's index                            INVALID_RECORD per record
     no key on a compacted topic                                               INVALID_RECORD per record
@@ -192,6 +193,8 @@ def validate_produce(
     recodes = target >= 0 and target != codec
     if codec:
         data, position = _decompressed(data, header, policy, recodes, at_once), 0
+        if len(data) > policy.record_max_bytes:
+            _check_sizes(data, count, policy.record_max_bytes)
     elif recodes and at_once and size > _AT_ONCE_RECODED_BYTES_MAX:
         raise TooMuchWork(f"{size} bytes are to be compressed")
     max_timestamp = _check_records(data, position, header, policy, now_ms, at_once)
@@ -293,6 +296,25 @@ def _decompressed(data: bytes, header: BatchHeader, policy: AppendPolicy, recode
         raise InvalidRecord(str(error)) from None
     except DamagedData as error:
         raise UnknownServerError(f"the records cannot be decompressed: {error}") from None
+
+
+def _check_sizes(data: bytes, count: int, limit: int) -> None:
+    """Raises InvalidRecord for a record with more bytes than the limit; what is no record is left to other checks."""
+    position = 0
+    for index in range(count):
+        raw = shift = 0
+        while position < len(data) and shift < 35:
+            byte = data[position]
+            position += 1
+            raw |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                break
+        if raw & 1 or raw == 0:
+            return
+        if raw >> 1 > limit:
+            raise InvalidRecord(f"record {index} has {raw >> 1} bytes, max.decompressed.message.bytes is {limit}")
+        position += raw >> 1
 
 
 _pause: Final = partial(time.sleep, _PAUSE_S)

@@ -659,6 +659,7 @@ def policy_of(config: LogConfig) -> AppendPolicy:
     }
     return AppendPolicy(
         max_message_bytes=config.max_message_bytes,
+        record_max_bytes=config.max_decompressed_message_bytes,
         compacted=config.compacted,
         log_append_time=config.log_append_time,
         timestamp_before_max_ms=config.message_timestamp_before_max_ms,
