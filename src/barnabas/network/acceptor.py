@@ -86,17 +86,19 @@ class Acceptor:
         descriptors_max: int = INT_MAX,
         in_thread: InThread | None = None,
         time_slicer: TimeSlicer | None = None,
+        on_accepted: Callable[[], None] | None = None,
         on_closed: Callable[[Connection, str], None] | None = None,
     ) -> None:
         """`descriptors_max`: the number of connections for which the process has file descriptors. `time_slicer`: the
-        queue of long work, if others on this loop use it as well. `on_closed` is called with each connection that has
-        ended, and the reason."""
+        queue of long work, if others on this loop use it as well. `on_accepted` is called when there is another
+        connection, `on_closed` with each that has ended, and the reason."""
         self._loop = loop
         self._handler = handler
         self._limits = limits
         self._descriptors_max = descriptors_max
         self._log = log
         self._in_thread = in_thread
+        self._on_accepted_one = on_accepted
         self._on_closed = on_closed
         self._time_slicer = time_slicer or TimeSlicer(loop)
         self.queued_responses = QueuedResponses(loop, limits.queued_max_response_bytes, log)
@@ -113,6 +115,7 @@ class Acceptor:
         self._tokens_at = loop.time()
         self._warned_at: dict[str, float] = {}
         self.connections: dict[Connection, None] = {}
+        """The oldest first."""
 
     def listen(self, sock: socket.socket, listener_name: str) -> None:
         """Accepts connections from a socket of `open_listener`."""
@@ -233,6 +236,8 @@ class Acceptor:
             return
         self.connections[connection] = None
         self._per_ip[ip] += 1
+        if self._on_accepted_one is not None:
+            self._on_accepted_one()
         connection.read()  # the first request usually comes right after the connection
 
     def _on_close(self, connection: Connection, reason: str) -> None:

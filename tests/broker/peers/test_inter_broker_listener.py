@@ -1,6 +1,7 @@
 """The listener for brokers, by requests that are made by hand: what comes before the authentication, and hostile
 peers."""
 
+import contextlib
 import socket
 import struct
 import subprocess
@@ -251,6 +252,21 @@ def test_a_connection_that_never_authenticates_is_closed(
             assert silent.is_closed()
             assert ready.ask(ListGroupsRequest(), 4).error_code == 0
         assert lines(peer, caplog) == ["it has not authenticated in time"]
+
+
+def test_silent_connections_keep_no_broker_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with member(tmp_path) as broker, contextlib.ExitStack() as stack:
+        peer = peer_of(broker)
+        silent = [stack.enter_context(Wire(peer.address)) for _ in range(120)]
+        ready = [stack.enter_context(Wire(peer.address)) for _ in range(inter_broker_listener.READY_MAX + 1)]
+        for wire in ready:
+            authenticate(wire, peer.secret)
+            wire.ask(hello(peer), 0)
+        assert silent[0].is_closed()
+        told = f"{inter_broker_listener.UNREADY_MAX} others have come before it has authenticated"
+        assert lines(peer, caplog)[0].startswith(told)
+        assert ready[0].is_closed(), "its broker has made others since"
+        assert ready[1].ask(ListGroupsRequest(), 4).error_code == 0
 
 
 HOSTILE = [

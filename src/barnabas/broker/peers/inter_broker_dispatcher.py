@@ -25,10 +25,18 @@ class InterBrokerDispatcher(Dispatcher):
 
     context_class = PeerContext
 
-    def __init__(self, broker: BrokerServices, verifier: Verifier, identity: Callable[[], PeerIdentity]) -> None:
+    def __init__(
+        self,
+        broker: BrokerServices,
+        verifier: Verifier,
+        identity: Callable[[], PeerIdentity],
+        on_ready: Callable[[PeerIdentity], None],
+    ) -> None:
+        """`on_ready` is called with the introduction of a broker when a connection of it has become ready."""
         super().__init__(broker, SERVED_TO_BROKERS, _MODULES)
         self._verifier = verifier
         self._identity = identity
+        self._on_ready = on_ready
 
     def __call__(self, connection: Connection, frame: memoryview) -> Parts | PendingReply:
         session = session_of(connection)
@@ -40,6 +48,8 @@ class InterBrokerDispatcher(Dispatcher):
         reply = super().__call__(connection, frame)
         if session.is_ready:
             connection.set_request_size_max(self._broker.config.socket_request_max_bytes)
+            if session.identity is not None:
+                self._on_ready(session.identity)
         return reply
 
     def handle(self, context: RequestContext, frame: memoryview, position: int) -> Parts | PendingReply:

@@ -1,7 +1,8 @@
 """The listener for the other brokers of the cluster, with connections and limits of its own.
 
 Clients cannot take the room of brokers: the listener has its own acceptor. A connection that has not authenticated
-may send small frames only, and is closed after a while.
+may send small frames only, and is closed after a while, or when too many others have come since. One that has is
+closed when its broker has made too many since. So nobody else, and no number of brokers, keeps a broker out.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from typing import Final
 from barnabas.broker.connections.advertised_addresses import with_host_name
 from barnabas.broker.peers.identity import PeerIdentity
 from barnabas.broker.peers.inter_broker_dispatcher import InterBrokerDispatcher, session_of
+from barnabas.broker.peers.peer_connections import Role
 from barnabas.broker.peers.session import USERNAME
 from barnabas.broker.services import BrokerServices
 from barnabas.config.endpoints import Endpoint
@@ -21,9 +23,12 @@ from barnabas.network.sasl.scram import make_verifier
 
 __all__ = ["InterBrokerListener"]
 
-CONNECTIONS_MAX: Final = 100
-"""The connections of all other brokers; each has one for each role."""
-SETUP_S: Final = 10.0
+UNREADY_MAX: Final = 32
+"""The most connections that are not ready. The oldest ones are closed for others."""
+READY_MAX: Final = 2 * len(Role)
+"""The most connections of one broker that are ready: one for each role, and those of before a power failure, of whose
+end nobody told."""
+SETUP_S: Final = 5.0
 """A connection that is not ready after one to two times this is closed."""
 SETUP_FRAME_BYTES_MAX: Final = 4096
 """The bound on a frame before the connection is ready."""
@@ -47,7 +52,8 @@ class InterBrokerListener:
         config = broker.config
         self._broker = broker
         self._on_peer_lost = on_peer_lost
-        dispatcher = InterBrokerDispatcher(broker, make_verifier(USERNAME, secret.hex()), identity)
+        verifier = make_verifier(USERNAME, secret.hex())
+        dispatcher = InterBrokerDispatcher(broker, verifier, identity, self._on_ready)
         limits = ConnectionLimits(
             socket_request_max_bytes=SETUP_FRAME_BYTES_MAX,
             connections_max_idle_ms=config.connections_max_idle_ms,
@@ -65,9 +71,9 @@ class InterBrokerListener:
             dispatcher,
             limits,
             log,
-            descriptors_max=CONNECTIONS_MAX,
             in_thread=in_thread,
             time_slicer=broker.time_slicer,
+            on_accepted=self._on_accepted,
             on_closed=self._on_closed,
         )
         self._acceptor.listen(sock, endpoint.name)
@@ -77,13 +83,32 @@ class InterBrokerListener:
 
     def _close_unready(self) -> None:
         """Closes connections that were not ready at the last check, and are not now."""
-        unready = [connection for connection in self._acceptor.connections if not _is_ready(connection)]
+        unready = self._unready()
         overdue = self._in_setup
         self._in_setup = {connection for connection in unready if connection not in overdue}
         for connection in unready:
             if connection in overdue:
                 connection.close("it has not authenticated in time")
         self._check = self._broker.loop.call_later(SETUP_S, self._close_unready)
+
+    def _unready(self) -> list[Connection]:
+        return [connection for connection in self._acceptor.connections if not _is_ready(connection)]
+
+    def _on_accepted(self) -> None:
+        for connection in self._unready()[:-UNREADY_MAX]:
+            connection.close(f"{UNREADY_MAX} others have come before it has authenticated")
+
+    def _on_ready(self, identity: PeerIdentity) -> None:
+        of_broker = [
+            connection
+            for connection in self._acceptor.connections
+            if (session := session_of(connection)) is not None
+            and session.is_ready
+            and session.identity is not None
+            and session.identity.node_id == identity.node_id
+        ]
+        for connection in of_broker[:-READY_MAX]:
+            connection.close(f"broker {identity.node_id} has made {READY_MAX} others since")
 
     def _on_closed(self, connection: Connection, reason: str) -> None:
         session = session_of(connection)
