@@ -24,10 +24,10 @@ from broker.wire import Wire, on_loop, server_of
 def test_a_log_that_cannot_be_made_is_made_later(broker: Broker, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     create = LogManager.create
 
-    def full(self, topic_partition, topic_id, config):  # type: ignore[no-untyped-def]
+    def full(self, topic_partition, topic_id, config, **more):  # type: ignore[no-untyped-def]
         if topic_partition.partition == 1:
             raise KafkaStorageError("no space left on device")
-        return create(self, topic_partition, topic_id, config)
+        return create(self, topic_partition, topic_id, config, **more)
 
     monkeypatch.setattr(LogManager, "create", full)
     broker.create_topic("t", 3)
