@@ -136,7 +136,7 @@ class LogSegment:
 
     def create(self, preallocate_bytes: int = 0) -> None:
         """Makes an empty file, and replaces one that a crash has left."""
-        self._file = file = OpenFile(self._disk.open(self.path(".log")))
+        self._file = file = OpenFile(self._pool.open(self._disk.open, self.path(".log")))
         self._pool.add(self)
         self._disk.ftruncate(file.fd, 0)
         if preallocate_bytes:
@@ -167,7 +167,7 @@ class LogSegment:
         self.recently_used = True
         file = self._file
         if file is None:
-            file = self._file = OpenFile(self._disk.open_existing(self.path(".log")))
+            file = self._file = OpenFile(self._pool.open(self._disk.open_existing, self.path(".log")))
             self._pool.add(self)
         return file
 

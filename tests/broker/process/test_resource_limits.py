@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas import Producer
 from barnabas.errors import KafkaStorageError
 from barnabas.replication.partition import Partition
 from barnabas.testing import Broker
@@ -103,6 +104,21 @@ def test_more_rolling_logs_than_descriptors_cost_no_record(tmp_path: Path) -> No
     assert outcome.errors == {}
     assert end_offsets(tmp_path, 100) == outcome.acknowledged
     assert "Traceback" not in told
+
+
+def test_transactions_go_on_where_logs_alone_would_need_all_descriptors(tmp_path: Path) -> None:
+    served = Served(tmp_path, tmp_path / "data", "num.partitions=40", open_files_max=64)
+    try:
+        address = ":".join(map(str, served.address))
+        for number in range(40):
+            producer = Producer(bootstrap_servers=address, transactional_id=f"producer {number}")
+            with producer:
+                producer.init_transactions()
+                with producer.transaction():
+                    producer.send("t", b"record", partition=number)
+    finally:
+        assert served.stop() == 0
+    assert set(end_offsets(tmp_path, 40).values()) == {2}
 
 
 @pytest.mark.source

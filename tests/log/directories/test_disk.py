@@ -1,4 +1,6 @@
+import errno
 import os
+import resource
 
 import pytest
 
@@ -55,7 +57,23 @@ def test_what_let_go_by_itself_makes_room() -> None:
 
 
 def test_half_of_the_descriptors_are_for_files() -> None:
-    assert 64 <= default_pool_limit() <= 1 << 16
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert default_pool_limit() == min(soft // 2, 1 << 16)
+
+
+def test_files_are_closed_for_one_that_finds_no_descriptor() -> None:
+    pool = ResourcePool(3)
+    members = [Member(), Member()]
+    for member in members:
+        pool.add(member)
+
+    def open_file(path: str) -> int:
+        if any(member.open for member in members):
+            raise OSError(errno.EMFILE, "Too many open files")
+        return len(path)
+
+    assert pool.open(open_file, "path") == 4
+    assert not len(pool)
 
 
 def test_a_file_is_closed_with_its_last_slice(tmp_path) -> None:

@@ -7,9 +7,11 @@ reader.
 """
 
 import contextlib
+import errno
 import os
 import resource
 import threading
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from barnabas.records.file_slice import FileSlice
@@ -26,7 +28,7 @@ __all__ = [
 ]
 
 _OPEN_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC
-_MIN_POOL: Final = 64
+_MIN_POOL: Final = 8
 
 
 class Disk:
@@ -133,6 +135,20 @@ class ResourcePool:
             else:
                 evicted.append(oldest)
         return evicted
+
+    def open(self, open_file: Callable[[str], int], path: str) -> int:
+        """Opens a file, and closes all others first if the process has no descriptor left: they can be opened again,
+        and what others hold may never be given back."""
+        try:
+            return open_file(path)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+        with self._lock:
+            members, self._members = list(self._members), {}
+        for member in members:
+            member.release()
+        return open_file(path)
 
     def discard(self, member: Evictable) -> None:
         """Removes a holder that has closed its descriptor itself."""

@@ -165,7 +165,7 @@ class SparseIndex:
         data = self._map
         if data is None or len(data) < size:
             self.release()
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = self._pool.open(_open_to_read, self.path)
             try:
                 data = self._map = mmap.mmap(fd, size, access=mmap.ACCESS_READ)
             except ValueError as error:
@@ -203,3 +203,7 @@ class SparseIndex:
             else:
                 high = middle
         return low - 1
+
+
+def _open_to_read(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
