@@ -39,6 +39,8 @@ EXTENSIONS = [
     ("describe_log_dirs", "DescribeLogDirsPartition", "compaction", "string", range(2, 6), 10_000),
     # The disk of a log directory, as a name that brokers of one machine have in common. Only our own clients get it.
     ("describe_log_dirs", "DescribeLogDirsResult", "device", "string", range(2, 6), 10_000),
+    # What cannot be read of a log that is damaged.
+    ("describe_log_dirs", "DescribeLogDirsPartition", "damage", "string", range(2, 6), 10_001),
     # The last changes of leaders, as JSON, at most as many as the request asks for. A string would be cut at 32 KiB.
     ("describe_cluster", "DescribeClusterRequest", "leader_changes_max", "int32", range(3), 10_000),
     ("describe_cluster", "DescribeClusterResponse", "leader_changes", "bytes", range(3), 10_000),

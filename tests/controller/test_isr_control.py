@@ -199,6 +199,23 @@ def test_others_stay_as_they_are(isr: tuple[int, ...], broker_id: int, epoch: in
     assert given_up(isr, broker_id, epoch=epoch) == []
 
 
+@pytest.mark.parametrize(("broker_id", "isr", "leader"), [(1, (1, 2), 2), (2, (1, 2), 1), (3, (1, 2), 1), (1, (1,), 1)])
+def test_a_damaged_replica_is_eligible_no_more_and_begins_a_new_leader_epoch(
+    broker_id: int, isr: tuple[int, ...], leader: int
+) -> None:
+    partition = PartitionImage(1, 4, (1, 2, 3), isr, 7, elr=(3,))
+    brokers = {node_id: BrokerImage(node_id, 10 + node_id, ()) for node_id in (1, 2, 3)}
+    image = MetadataImage(brokers=brokers, topics={"t": TopicImage("t", TOPIC_ID, (partition,))})
+    replicas = [GivenUpReplica(TOPIC_ID, 0, 4, is_damaged=True)]
+    changes = give_up_replicas(image, broker_id, 10 + broker_id, replicas, lambda _: LogConfig(min_insync_replicas=3))
+    if isr == (broker_id,):
+        assert changes == []  # nobody else has all records
+        return
+    (after,) = [change.partition for change in changes]
+    assert (after.leader, after.leader_epoch) == (leader, 5)
+    assert broker_id not in (*after.isr, *after.elr)
+
+
 def test_a_broker_that_has_registered_again_cannot_give_up() -> None:
     with pytest.raises(StaleBrokerEpoch):
         give_up_replicas(MetadataImage(), BrokerId(1), 5, [], lambda _: LogConfig())

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from barnabas.errors import BarnabasError, LogDirNotFound, NotLeaderOrFollower, ReplicaNotAvailable
+from barnabas.errors import BarnabasError, CorruptMessage, LogDirNotFound, NotLeaderOrFollower, ReplicaNotAvailable
 from barnabas.log.future_logs import FutureLog
 from barnabas.log.log_manager import LogManager
 from barnabas.replication.log_dir_move import LogDirMove
@@ -128,6 +128,8 @@ class LogDirMoves:
                 if not move.is_in_place and futures.get(topic_partition) is not future:
                     break  # cancelled, or the replica was deleted
         except (BarnabasError, OSError) as error:
+            if isinstance(error, CorruptMessage):
+                partition.log.damage.note(f"{partition.log.directory}: {error}")
             self._report(move, future, str(error))
             if move.is_in_place:
                 self._loop.call_later(CLEAN_UP_AGAIN_S, self._clean_up_again, move)

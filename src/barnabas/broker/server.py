@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
+from barnabas.broker.batch_checks import BatchChecks
 from barnabas.broker.cleaner.log_cleaner import LogCleaner
 from barnabas.broker.connections.advertised_addresses import (
     AdvertisedAddresses,
@@ -232,6 +233,8 @@ class Broker:
                 flush_behind=flush_behind,
                 quotas=self._replication_quotas,
             )
+            checks = BatchChecks(self.loop, self._readers, self.failures)
+            self.replica_manager.on_suspicion.append(checks.suspect)
             self._group_service = GroupCoordinatorService(self)
             self.groups = self._group_service.coordinator
             self._marker_channel = BrokerMarkerChannel(self)
@@ -250,6 +253,7 @@ class Broker:
                 executor=self._executor,
                 log=self.log,
             )
+            self.log_cleaner.manager.on_failure = checks.suspect_log
             self._controller.subscribe(self.controller.publish(self.metadata_changed))
             undo.callback(self._copier.cancel)
             acceptor = self._acceptor = Acceptor(

@@ -350,14 +350,20 @@ class Controller:
         )
 
     def give_up_replicas(self, broker_id: BrokerId, broker_epoch: int, replicas: Sequence[GivenUpReplica]) -> None:
-        """Takes a broker out of the ISRs of replicas that it cannot write. Raises StaleBrokerEpoch."""
+        """Takes a broker out of the ISRs of replicas that it cannot write or read. Raises StaleBrokerEpoch."""
 
         def decide() -> tuple[list[Change], None]:
             return isr_control.give_up_replicas(
                 self._image, broker_id, broker_epoch, replicas, self._log_config_of
             ), None
 
-        self._change(decide, reason=f"the disk of broker {broker_id} refuses records")
+        is_damaged = any(replica.is_damaged for replica in replicas)
+        why = (
+            f"the log of broker {broker_id} is damaged"
+            if is_damaged
+            else f"the disk of broker {broker_id} refuses records"
+        )
+        self._change(decide, reason=why)
 
     def set_peer_endpoint(self, endpoint: Endpoint) -> None:
         """Registers the address of this broker for others. May raise RegistryUnavailable."""

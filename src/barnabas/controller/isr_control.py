@@ -46,6 +46,8 @@ class GivenUpReplica(NamedTuple):
     topic_id: UUID
     partition_index: int
     leader_epoch: LeaderEpoch
+    is_damaged: bool = False
+    """Whether its log lacks records, or cannot read some."""
 
 
 class IsrChanges(NamedTuple):
@@ -105,18 +107,23 @@ def give_up_replicas(
     log_config_of: LogConfigOf,
 ) -> list[Change]:
     """Takes the broker out of the ISRs of replicas that it cannot write, where others are left: one of these leads
-    then. Replicas in another leader epoch are left out. Raises StaleBrokerEpoch."""
+    then. Replicas in another leader epoch are left out. Raises StaleBrokerEpoch.
+
+    A replica that is damaged is not eligible any more, and always begins a new leader epoch: what it has fetched before
+    counts no longer, so that it can go on with an empty log.
+    """
     _check_broker(image, broker_id, broker_epoch)
     decide = PartitionChanges(image, log_config_of)
     changes: list[Change] = []
-    for topic_id, index, leader_epoch in dict.fromkeys(replicas):
+    for topic_id, index, leader_epoch, is_damaged in dict.fromkeys(replicas):
         topic = image.topic_by_id(topic_id)
         if topic is None or not 0 <= index < len(topic.partitions):
             continue
         partition = topic.partitions[index]
         others = [member for member in partition.isr if member != broker_id]
-        if partition.leader_epoch == leader_epoch and others and len(others) < len(partition.isr):
-            change = decide.change(topic, index, isr=others)
+        is_member = len(others) < len(partition.isr)
+        if partition.leader_epoch == leader_epoch and others and (is_member or is_damaged):
+            change = decide.change(topic, index, isr=others, damaged=broker_id if is_damaged else None)
             if change is not None:
                 changes.append(change)
     return changes

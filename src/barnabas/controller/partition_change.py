@@ -93,12 +93,22 @@ class PartitionChanges:
         isr: Collection[BrokerId] | None = None,
         assignment: Assignment | None = None,
         candidates: Candidates = Candidates.CLEAN,
+        damaged: BrokerId | None = None,
     ) -> SetPartition | None:
-        """Returns the change to the partition's `next_state`; None if it stays."""
+        """Returns the change to the partition's `next_state`; None if it stays. A broker whose log is `damaged` counts
+        as one that has lost it, and a new leader epoch begins."""
         partition = topic.partitions[index]
         minimum = self.log_config(topic.name).min_insync_replicas
         brokers = self.brokers.for_partition(f"{topic.name}-{index}")
-        following = next_state(partition, brokers, minimum, isr=isr, assignment=assignment, candidates=candidates)
+        if damaged is not None:
+            brokers = brokers._replace(lost=brokers.lost | {damaged})
+        following = next_state(
+            *(partition, brokers, minimum),
+            isr=isr,
+            assignment=assignment,
+            candidates=candidates,
+            renewed=damaged is not None,
+        )
         if following is partition:
             return None
         return SetPartition(topic.name, topic.topic_id, index, following, partition.partition_epoch)
@@ -112,11 +122,13 @@ def next_state(
     isr: Collection[BrokerId] | None = None,
     assignment: Assignment | None = None,
     candidates: Candidates = Candidates.CLEAN,
+    renewed: bool = False,
 ) -> PartitionImage:
     """Returns the state of the partition with another ISR or assignment, with what follows from that and from the
     brokers; the partition itself if nothing changes.
 
-    `isr` may have active brokers only; None stands for the present ISR without those that have to leave it.
+    `isr` may have active brokers only; None stands for the present ISR without those that have to leave it. `renewed`
+    begins a new leader epoch, also if the leader stays.
     """
     target = assignment or Assignment(partition.replicas, partition.adding_replicas, partition.removing_replicas)
     if len(target.replicas) == 1:  # no other replica could make up for what this one may lack
@@ -139,7 +151,7 @@ def next_state(
         elr = tuple(replica for replica in elr if replica != leader) if leader in elr and minimum > 1 else ()
         target, members = _completed(target, (leader,))
         elr = tuple(replica for replica in elr if replica in target.replicas)
-    bumped = leader != partition.leader or not set(partition.replicas) <= set(target.replicas)
+    bumped = renewed or leader != partition.leader or not set(partition.replicas) <= set(target.replicas)
     following = PartitionImage(
         leader,
         LeaderEpoch(partition.leader_epoch + bumped),

@@ -30,6 +30,7 @@ from barnabas.log.holes import Hole, SegmentEnd, check_end, holes_between
 from barnabas.log.indexes.sparse_index import CorruptIndex
 from barnabas.log.indexes.transaction_index import CorruptTransactionIndex, TransactionIndex
 from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
+from barnabas.log.log_damage import MARK
 from barnabas.log.log_offsets import LogOffsets
 from barnabas.log.log_segment import DELETED_SUFFIX, LogSegment
 from barnabas.log.producers.producer_state_manager import DEFAULT_PRODUCER_EXPIRATION_MS, ProducerStateManager
@@ -106,6 +107,7 @@ def create_log(
         raise
     log = _assemble(directory, topic_partition, config, environment, [segment], LogOffsets(), FIRST_OFFSET, topic_id)
     log.files_made += 1
+    log.watch_reads()
     return log
 
 
@@ -140,7 +142,22 @@ def load_log(
     log.holes = tuple(sorted(hole for hole in holes if hole.next_offset > state.log_start_offset))
     if (missing := log.missing) is not None:
         _log.error("%s is damaged: %s; what is left is served if no other replica has all", topic_partition, missing)
+    _check_damage(log)
+    log.watch_reads()
     return log
+
+
+def _check_damage(log: UnifiedLog) -> None:
+    """Checks all batches of a log that was damaged: the disk may be mended. Raises OSError."""
+    mark = f"{log.directory}/{MARK}"
+    if not os.path.exists(mark):
+        return
+    for segment in log.segments:
+        found = segment.why_damaged(segment.slice(0, segment.size), segment.size) if segment.size else ""
+        if found:
+            log.damage.note(found)
+            return
+    os.unlink(mark)
 
 
 def _assemble(
@@ -468,16 +485,8 @@ class _Loader:
     def _reindex(self, segment: LogSegment) -> None:
         """Rebuilds the indexes of a segment without verifying its batches. The time index gets its last entry, as when
         a segment is sealed: a start looks at it."""
-        self._clear_indexes(segment)
-        for position, header in segment.headers(0):
-            if not segment.can_hold_offset(header.last_offset):
-                _log.warning("%s: impossible offset %d at byte %d", segment, header.last_offset, position)
-                break
-            segment.note_batch(position, header)
-        segment.time_index.maybe_append(segment.max_timestamp, segment.max_timestamp_offset)
-        with contextlib.suppress(OSError):
-            segment.offset_index.write_tail()
-            segment.time_index.write_tail()
+        segment.rebuild_indexes()
+        segment.configure(self._config)
 
 
 ProgressCallback = Callable[[int, int, TopicPartition], None]

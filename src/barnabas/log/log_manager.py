@@ -29,7 +29,9 @@ from barnabas.log.directories.checkpoints import (
     format_topic_id,
 )
 from barnabas.log.directories.data_directory import (
+    DELETE_SUFFIX,
     FSYNC,
+    STRAY_SUFFIX,
     Belongs,
     DataDirectory,
     read_boot_id,
@@ -40,13 +42,7 @@ from barnabas.log.directories.placement import DirectoryUse, choose_directory
 from barnabas.log.flush import FlushTask
 from barnabas.log.future_logs import FutureLog, FutureLogs
 from barnabas.log.log_loader import LogEnvironment, ProgressCallback, Verification, create_log, load_log
-from barnabas.log.moved_logs import (
-    LogInDirectory,
-    choose_log,
-    mark_replaced,
-    replaced_logs,
-    set_aside_for_deletion,
-)
+from barnabas.log.moved_logs import LogInDirectory, choose_log, mark_replaced, replaced_logs, set_aside
 from barnabas.log.producers.producer_state_manager import ALL_PRODUCERS_MAX, DEFAULT_PRODUCER_EXPIRATION_MS, fair_share
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.types import FIRST_OFFSET, BrokerId, Offset, TopicPartition
@@ -387,22 +383,33 @@ class LogManager:
 
         Slices of it that are being sent stay readable.
         """
+        self._delete_later(self._take_out(topic_partition, DELETE_SUFFIX))
+
+    def put_aside(self, topic_partition: TopicPartition) -> str:
+        """Puts a log aside under Kafka's name for such ones, `-stray`, and keeps its records. Returns the directory.
+        Raises KafkaStorageError."""
+        return self._take_out(topic_partition, STRAY_SUFFIX).directory
+
+    def _take_out(self, topic_partition: TopicPartition, suffix: str) -> UnifiedLog:
         self.drop_replaced(topic_partition)
         log = self._logs[topic_partition]
-        self._set_aside(LogInDirectory(log, self._home[topic_partition]))
+        self._set_aside(LogInDirectory(log, self._home[topic_partition]), suffix)
         del self._logs[topic_partition]
         self._counts[self._home.pop(topic_partition)] -= 1
         future = self.futures.get(topic_partition)
         if future is not None:
             self.futures.remove(future)
+        return log
 
-    def _set_aside(self, deleted: LogInDirectory) -> None:
-        log, path = deleted.log, deleted.log.directory
+    def _set_aside(self, former: LogInDirectory, suffix: str) -> None:
+        log, path = former.log, former.log.directory
         try:
-            set_aside_for_deletion(*deleted)
+            set_aside(*former, suffix)
         except OSError as error:
             raise KafkaStorageError(f"{path} cannot be renamed: {error.strerror}") from error
         self._deletions.rename_below(path, log.directory)
+
+    def _delete_later(self, log: UnifiedLog) -> None:
         self._deletions.add(log.directory, self._clock.wall_ms() + log.config.file_delete_delay_ms)
 
     # -- moves between directories -------------------------------------------------------------------------------------
@@ -459,10 +466,11 @@ class LogManager:
         if replaced is None:
             return
         try:
-            self._set_aside(replaced)
+            self._set_aside(replaced, DELETE_SUFFIX)
         except KafkaStorageError:
             self._replaced[topic_partition] = replaced
             raise
+        self._delete_later(replaced.log)
 
     def update_config(self, topic: str, config: LogConfig) -> None:
         """Applies changed settings to the logs of a topic."""

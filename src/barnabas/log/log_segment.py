@@ -3,6 +3,8 @@
 Kafka's names: `00000000000000000042.log` with `.index`, `.timeindex` and, once a transaction was aborted, `.txnindex`.
 """
 
+import contextlib
+import logging
 import os
 import random
 from bisect import bisect_left
@@ -12,17 +14,20 @@ from typing import Final
 
 from barnabas.config.log_config import LONG_MAX, LogConfig
 from barnabas.errors import CorruptMessage
-from barnabas.log.batch_scan import scan_headers
+from barnabas.log.batch_scan import scan_headers, scan_verified, why_not_a_batch
 from barnabas.log.directories.disk import Disk, HeldSlice, OpenFile, ResourcePool
 from barnabas.log.indexes.offset_index import OffsetIndex
 from barnabas.log.indexes.sparse_index import CorruptIndex
 from barnabas.log.indexes.time_index import TimeIndex
 from barnabas.log.indexes.transaction_index import TransactionIndex
-from barnabas.records.batch import BATCH_LENGTH_OVERHEAD, HEADER_SIZE, BatchHeader
+from barnabas.log.log_damage import LogDamage, is_disk_error
+from barnabas.records.batch import BATCH_LENGTH_OVERHEAD, HEADER_SIZE, MAGIC, BatchHeader
 from barnabas.records.compiled.mypyc_types import mypyc_attr
 from barnabas.types import NO_TIMESTAMP, Offset
 
 __all__ = ["DELETED_SUFFIX", "SEGMENT_SUFFIXES", "LogSegment", "SegmentWriteFailed", "file_name"]
+
+_log = logging.getLogger(__name__)
 
 DELETED_SUFFIX: Final = ".deleted"
 OFFSET_DELTA_MAX: Final = 2**31 - 1
@@ -34,8 +39,8 @@ _RING: Final = 128
 
 _LOCATE_BLOCK: Final = 4096
 _BATCH_LENGTH_MIN: Final = HEADER_SIZE - BATCH_LENGTH_OVERHEAD
-_LOCATED: Final = Struct(">qi11xi")
-"""base_offset, batch_length, last_offset_delta: the part of a header that a search for an offset needs."""
+_LOCATED: Final = Struct(">qi4xb6xi")
+"""base_offset, batch_length, magic, last_offset_delta: the part of a header that a search for an offset needs."""
 
 
 def file_name(offset: Offset, suffix: str) -> str:
@@ -65,6 +70,7 @@ class LogSegment:
     """Appends at the end, finds offsets and timestamps. Knows its own files only; the log decides when to roll."""
 
     __slots__ = (
+        "_are_indexes_rebuilt",
         "_bytes_since_index",
         "_disk",
         "_file",
@@ -76,6 +82,7 @@ class LogSegment:
         "_transaction_index",
         "base_offset",
         "created_ms",
+        "damage",
         "directory",
         "index_entries_left",
         "index_interval_bytes",
@@ -99,6 +106,9 @@ class LogSegment:
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
         self.recently_used = False
+        self.damage: LogDamage | None = None
+        """That of the log; None while it is loaded, and what cannot be read may still be cut off."""
+        self._are_indexes_rebuilt = False
         self.offset_index = OffsetIndex(self.path(".index"), base_offset, disk, pool)
         self.time_index = TimeIndex(self.path(".timeindex"), base_offset, disk, pool)
         self._transaction_index: TransactionIndex | None = None
@@ -341,9 +351,12 @@ class LogSegment:
     def first_timestamp(self) -> int:
         """The largest timestamp of the first batch, from which segment.ms counts; -1 for an empty segment."""
         if self._first_timestamp is None:
-            for _, header in self.headers(0):
-                self._note_first_timestamp(header.max_timestamp)
-                return header.max_timestamp
+            try:
+                for _, header in self.headers(0):
+                    self._note_first_timestamp(header.max_timestamp)
+                    return header.max_timestamp
+            except CorruptMessage:  # it is noted; records may still be appended
+                return NO_TIMESTAMP
             return NO_TIMESTAMP
         return self._first_timestamp
 
@@ -366,24 +379,43 @@ class LogSegment:
             return position, end - position
         if slot and slot == len(last_offsets):
             return None
-        return self._scan_for(offset, self.offset_index.lookup(offset)[1])
+        return self._search(offset)
 
-    def _scan_for(self, offset: Offset, position: int) -> tuple[int, int] | None:
-        file, end, header_size = self.open_file(), self.size, _LOCATED.size
+    def _search(self, offset: Offset) -> tuple[int, int] | None:
+        """Finds a batch from its index entry on. Where the entry does not fit the segment, makes the indexes again."""
+        try:
+            return self._scan_for(offset, *self.offset_index.lookup(offset))
+        except (CorruptIndex, CorruptMessage) as error:
+            if self.damage is None or self._are_indexes_rebuilt:
+                self._note(str(error))
+                raise
+            _log.warning("%s; rebuilding the indexes", error)
+        self.rebuild_indexes()
+        return self._search(offset)
+
+    def _scan_for(self, offset: Offset, indexed: Offset, position: int) -> tuple[int, int] | None:
+        """Reads headers from the batch at `position` on, which has the offset `indexed` or contains it."""
+        end, header_size, base = self.size, _LOCATED.size, self.base_offset
         if not 0 <= position <= end:
             raise CorruptIndex(f"{self.offset_index.path} points to byte {position} of {end}")
-        unpack = _LOCATED.unpack_from
+        unpack, highest = _LOCATED.unpack_from, indexed if position else base + OFFSET_DELTA_MAX
         block, at, wanted = b"", 0, _LOCATE_BLOCK
         while end - position >= header_size:
             if at + header_size > len(block):
-                block, at = self._disk.pread(file.fd, min(wanted, end - position), position), 0
+                block, at = self._read_at(position, min(wanted, end - position)), 0
                 if len(block) < header_size:
                     raise CorruptMessage(f"{self.path('.log')} ends at byte {position + len(block)}, {end} were there")
-            base_offset, batch_length, last_offset_delta = unpack(block, at)
-            if batch_length < _BATCH_LENGTH_MIN:
-                raise CorruptMessage(f"{self.path('.log')}: impossible batch length {batch_length} at byte {position}")
+            base_offset, batch_length, magic, last_offset_delta = unpack(block, at)
+            if (
+                batch_length < _BATCH_LENGTH_MIN
+                or magic != MAGIC
+                or not base <= base_offset <= highest
+                or batch_length > end - position - BATCH_LENGTH_OVERHEAD
+            ):
+                raise CorruptMessage(f"{self.path('.log')}: no batch begins at byte {position}")
             if base_offset + last_offset_delta >= offset:
                 return position, batch_length + BATCH_LENGTH_OVERHEAD
+            highest = base + OFFSET_DELTA_MAX
             position += batch_length + BATCH_LENGTH_OVERHEAD
             if batch_length > _LOCATE_BLOCK:
                 wanted = header_size  # the next header is all that is worth reading
@@ -396,6 +428,78 @@ class LogSegment:
         header = next((header for _, header in self.headers(found[0])), None) if found is not None else None
         return NO_TIMESTAMP if header is None else header.max_timestamp
 
+    def _read_at(self, position: int, size: int) -> bytes:
+        try:
+            file = self.open_file()
+            data = self._disk.pread(file.fd, size, position)
+            _until_here(file)
+            return data
+        except OSError as error:
+            self._note_read_error(position, error)
+            raise
+
+    def why_damaged(self, part: HeldSlice, size: int) -> str:
+        """Reads the batches of a slice with their checksums, and returns what is wrong with the first that is damaged;
+        '' if all are whole. `size` is the segment's when the slice was made. Blocks; safe in any thread. Raises
+        OSError."""
+        position, end, path = part.position, part.position + part.size, self.path(".log")
+        try:
+            for at, header in scan_verified(self._disk, part.fd, position, size):
+                position = at + header.size_bytes
+                if position >= end:
+                    return ""
+            return f"{path}: byte {position}: {why_not_a_batch(self._disk, part.fd, position, size)}"
+        except OSError as error:
+            if not is_disk_error(error):
+                raise
+            return f"{path}: byte {position}: {error.strerror or error}"
+
+    def _note_read_error(self, position: int, error: OSError) -> None:
+        if is_disk_error(error):
+            self._note(f"{self.path('.log')}: byte {position}: {error.strerror or error}")
+
+    def _note(self, found: str) -> None:
+        if self.damage is not None:
+            self.damage.note(found)
+
+    def slice_failed(self, failed: HeldSlice, error: Exception) -> None:
+        """Notes that a slice could not be read. One that ends early may be of records that were truncated since."""
+        if isinstance(error, OSError):
+            self._note_read_error(failed.position, error)
+            return
+        try:
+            size = os.stat(self.path(".log")).st_size
+        except OSError:
+            return  # the segment is deleted
+        if size < self.size:
+            self._note(f"{self.path('.log')} ends at byte {size}, {self.size} were there")
+
+    def rebuild_indexes(self) -> None:
+        """Makes the offset and the time index again from the batches. Raises CorruptMessage where one is damaged: those
+        behind it are not indexed. Raises OSError."""
+        self._are_indexes_rebuilt = True
+        self.clear_indexes()
+        for position, header in self.headers(0):
+            if not self.can_hold_offset(header.last_offset):
+                found = f"{self.path('.log')}: impossible offset {header.last_offset} at byte {position}"
+                _log.warning("%s", found)
+                self._note(found)
+                break
+            self.note_batch(position, header)
+        self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+        with contextlib.suppress(OSError):
+            self.offset_index.write_tail()
+            self.time_index.write_tail()
+
+    def clear_indexes(self) -> None:
+        """Removes all entries of the offset and time index. Raises OSError."""
+        entries = len(self.offset_index)
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.index_entries_left += entries
+        self.max_timestamp, self.max_timestamp_offset = self.time_index.last_entry()
+        self._bytes_since_index = 0
+
     def whole_bytes(self, position: int, first_size: int, limit: int) -> int:
         """Returns the size of whole batches within `limit`, as far as the index knows, at least `first_size`. A batch
         that is cut off would be sent twice. Returns `limit` if the index knows no boundary."""
@@ -404,7 +508,7 @@ class LogSegment:
 
     def slice(self, position: int, size: int) -> HeldSlice:
         """Returns a slice of the file, which stays open as long as the slice lives."""
-        return HeldSlice(self._file or self.open_file(), position, size)
+        return HeldSlice(self._file or self.open_file(), position, size, self)
 
     def headers(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
         if not 0 <= position <= self.size:
@@ -412,7 +516,18 @@ class LogSegment:
         return self._headers(self.open_file(), position)
 
     def _headers(self, file: OpenFile, position: int) -> Iterator[tuple[int, BatchHeader]]:
-        yield from scan_headers(self._disk, file.fd, position, self.size)
+        size = self.size
+        try:
+            for found in scan_headers(self._disk, file.fd, position, size):
+                yield found
+                position = found[0] + found[1].size_bytes
+            if position < size and self.damage is not None:
+                why = why_not_a_batch(self._disk, file.fd, position, size)
+                self._note(f"{self.path('.log')}: byte {position}: {why}")
+                raise CorruptMessage(f"{self.path('.log')}: byte {position}: {why}")
+        except OSError as error:
+            self._note_read_error(position, error)
+            raise
 
     def read(self, position: int, size: int) -> bytes:
         return self.slice(position, size).read()
@@ -426,7 +541,7 @@ class LogSegment:
 
     def truncate_to(self, offset: Offset) -> int:
         """Removes the batches from the one that contains `offset` on. Returns the number of removed bytes."""
-        found = self._scan_for(offset, self.offset_index.lookup(offset)[1])
+        found = self._search(offset)
         position = found[0] if found else self.size
         dropped = self.size - position
         self.size = position

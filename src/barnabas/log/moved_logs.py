@@ -39,7 +39,7 @@ __all__ = [
     "mark_replaced",
     "note_origin",
     "replaced_logs",
-    "set_aside_for_deletion",
+    "set_aside",
 ]
 
 ORIGIN: Final = "barnabas-moved-from"
@@ -108,9 +108,9 @@ def replaced_logs(
             yield topic_partition, path
 
 
-def set_aside_for_deletion(log: UnifiedLog, home: DataDirectory) -> None:
-    """Renames the directory of a log to Kafka's name for a deleted one. Raises OSError."""
-    path = f"{home.path}/{aside_directory_name(log.topic_partition, DELETE_SUFFIX)}"
+def set_aside(log: UnifiedLog, home: DataDirectory, suffix: str = DELETE_SUFFIX) -> None:
+    """Renames the directory of a log to Kafka's name for a deleted one, or with another suffix. Raises OSError."""
+    path = f"{home.path}/{aside_directory_name(log.topic_partition, suffix)}"
     os.rename(log.directory, path)
     log.release()
     log.rename_directory(path)
@@ -142,7 +142,7 @@ def choose_log(first: LogInDirectory, second: LogInDirectory, *, power_was_lost:
         os.rename(log.directory, path)
         log.rename_directory(path)
         fsync_directory(chosen.home.path)
-    set_aside_for_deletion(other.log, other.home)
+    set_aside(other.log, other.home)
     fsync_directory(other.home.path)
     forget_origin(log.directory)
     return chosen

@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from barnabas.clock import Clock
 from barnabas.config.log_config import LONG_MAX, LogConfig
-from barnabas.errors import KafkaError, KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
+from barnabas.errors import CorruptMessage, KafkaError, KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
 from barnabas.log import retention
 from barnabas.log.directories.checkpoints import write_partition_metadata
 from barnabas.log.directories.deletion_queue import DeletionQueue
@@ -26,6 +26,7 @@ from barnabas.log.indexes import timestamp_search
 from barnabas.log.indexes.sparse_index import CorruptIndex
 from barnabas.log.indexes.transaction_index import AbortedTransaction
 from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
+from barnabas.log.log_damage import MARK, LogDamage
 from barnabas.log.log_offsets import EMPTY_READ, AppendInfo, LogOffsets, LogRead, TimestampOffset
 from barnabas.log.log_segment import OFFSET_DELTA_MAX, LogSegment, SegmentWriteFailed
 from barnabas.log.log_segments import LogSegments
@@ -83,6 +84,7 @@ class UnifiedLog:
         "active_segment",
         "cleaned_offset",
         "clock",
+        "damage",
         "directory",
         "disk",
         "files_made",
@@ -132,6 +134,7 @@ class UnifiedLog:
         self.offline_reason: str | None = None
         self.sync_lock = threading.Lock()
         self.cleaned_offset: Offset | None = None
+        self.damage = LogDamage(topic_partition)
         self._segments = LogSegments(segments)
         # the segment that ends at the recovery point may have got the rest of its indexes after the sync
         before = bisect_left(self._segments.base_offsets, recovery_point) - 1
@@ -204,6 +207,16 @@ class UnifiedLog:
         the log is cut there or starts behind it."""
         is_compacted = self._config.compacted
         return "; ".join(str(hole) for hole in self.holes if hole.is_sure or not is_compacted) or None
+
+    @property
+    def lacks(self) -> str:
+        """What cannot be read or is missing; '' if the log is whole as far as anybody knows."""
+        return self.damage.found or ((self.missing or "") if self.holes else "")
+
+    def watch_reads(self) -> None:
+        """Begins to note what cannot be read. Before, while it is loaded, it may still be cut off."""
+        for segment in self._segments:
+            segment.damage = self.damage
 
     def newest_segments(self) -> Iterator[LogSegment]:
         return reversed(self._segments)
@@ -418,11 +431,13 @@ class UnifiedLog:
 
     @contextlib.contextmanager
     def _storage_errors(self) -> Iterator[None]:
-        """Raises KafkaStorageError instead of OSError."""
+        """Raises KafkaStorageError instead of OSError and CorruptMessage."""
         try:
             yield
         except OSError as error:
             raise self._storage_error(error) from error
+        except CorruptMessage as error:
+            raise KafkaStorageError(f"{self.topic_partition}: {error}") from error
 
     def _storage_error(self, error: OSError) -> KafkaStorageError:
         return KafkaStorageError(f"{self.topic_partition} in {self.directory}: {error.strerror or error}")
@@ -526,6 +541,7 @@ class UnifiedLog:
         segment = LogSegment(
             self.directory, base_offset, self._config, disk=self.disk, pool=self._pool, created_ms=now_ms
         )
+        segment.damage = self.damage
         try:
             segment.create(self._config.segment_bytes if self._config.preallocate else 0)
         except OSError:
@@ -589,7 +605,9 @@ class UnifiedLog:
                 return EMPTY_READ
             return LogRead(segment.slice(position, size), size)
         except OSError as error:
-            raise KafkaStorageError(f"{self.topic_partition} in {self.directory}: {error.strerror}") from error
+            raise self._storage_error(error) from error
+        except CorruptMessage as error:  # Kafka's consumers take that code for the end of their work
+            raise KafkaStorageError(f"{self.topic_partition}: {error}") from error
 
     def _end_position(self, segment: LogSegment, upper_bound: Offset) -> int:
         """Returns the position of the batch that contains `upper_bound`, at most the segment's end."""
@@ -603,6 +621,11 @@ class UnifiedLog:
         if end_segment is segment:
             return position
         return segment.size if segment.base_offset < end_segment.base_offset else 0
+
+    def mark_damaged(self) -> None:
+        """Has the next start check all of the log. Does nothing if the disk refuses that."""
+        with contextlib.suppress(OSError), open(f"{self.directory}/{MARK}", "w", encoding="utf-8") as file:
+            file.write(f"{self.damage.found}\n")
 
     def headers_from(self, offset: Offset) -> Iterator[tuple[LogSegment, int, BatchHeader]]:
         """Yields segment, position and header of the batches from the one that contains `offset` on."""
@@ -790,6 +813,7 @@ class UnifiedLog:
         except (OSError, CorruptIndex) as error:
             failure = f"{self.directory}: the cleaned segment at {base_offset} could not take its place"
             raise self.take_offline(f"{failure}: {error}") from error
+        segment.damage = self.damage
         self._segments.replace(old, segment)
         self._high_watermark_position = None
         self.files_made += 1

@@ -642,14 +642,22 @@ class Connection:
         """Sends from the slice at the head. Returns the sent bytes, or -1 if the slice must be read into the cache
         first."""
         done = self._head_sent
-        if done >= self._resident:
-            size = min(CHUNK_SIZE, head.size - done)
-            if self._in_thread is not None and not is_resident(head.fd, head.position + done, size):
-                return -1
-            self._resident = done + size
-        sent = os.sendfile(self._fd, head.fd, head.position + done, self._resident - done)
+        try:
+            if done >= self._resident:
+                size = min(CHUNK_SIZE, head.size - done)
+                if self._in_thread is not None and not is_resident(head.fd, head.position + done, size):
+                    return -1
+                self._resident = done + size
+            sent = os.sendfile(self._fd, head.fd, head.position + done, self._resident - done)
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            head.failed(error)
+            raise
         if sent == 0:
-            raise OSError(errno.EIO, f"{head} ends early: the segment was truncated under a reader")
+            ended = EOFError(f"{head} ends early: the segment was truncated under a reader")
+            head.failed(ended)
+            raise ended
         if done + sent == head.size:
             self._out.popleft()
             self._head_sent = self._resident = 0
@@ -701,13 +709,17 @@ class Connection:
 
     def _read_small(self, part: FileSlice) -> bytes | bytearray | None:
         """Returns the data, or None if they must be read into the page cache first."""
-        if self._in_thread is None or self._resident > 0:
-            self._resident = 0
-            return part.read()
-        if self._resident == _COLD:
-            self._resident = 0
-            return None
-        return read_resident(part.fd, part.position, part.size)
+        try:
+            if self._in_thread is None or self._resident > 0:
+                self._resident = 0
+                return part.read()
+            if self._resident == _COLD:
+                self._resident = 0
+                return None
+            return read_resident(part.fd, part.position, part.size)
+        except (OSError, EOFError) as error:
+            part.failed(error)
+            raise
 
     def _warm(self, head: FileSlice) -> None:
         """Has a thread read the next chunk into the page cache, and sends afterwards. Ready replies queue meanwhile.

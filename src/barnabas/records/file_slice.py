@@ -21,6 +21,9 @@ class FileSlice:
     def __len__(self) -> int:
         return self.size
 
+    def failed(self, error: Exception) -> None:
+        """Called by whoever cannot read the slice, with the OSError or the EOFError."""
+
     def read(self) -> bytes:
         """Reads the bytes, for small slices and for TLS. Raises EOFError if the file ends early."""
         data = os.pread(self.fd, self.size, self.position)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from barnabas.config.log_config import LONG_MAX
-from barnabas.errors import KafkaStorageError
+from barnabas.errors import CorruptMessage, KafkaStorageError
 from barnabas.log.directories.data_directory import DataDirectory
 from barnabas.log.directories.disk import fsync_directory, fsync_file
 from barnabas.log.future_logs import FutureLog
@@ -122,6 +122,8 @@ class LogDirMove:
             records = part.read()
         except EOFError:
             return
+        except OSError as error:
+            raise CorruptMessage(f"{self._source.directory}: {part} cannot be read: {error.strerror}") from error
         before = log.log_end_offset
         follower.append_batches(log, records)
         if log.log_end_offset > before:

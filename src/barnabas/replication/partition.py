@@ -42,6 +42,7 @@ from barnabas.records.validation import AppendPolicy, ValidatedBatch
 from barnabas.replication import follower
 from barnabas.replication.leader_state import BrokerEpochs, LeaderState
 from barnabas.replication.refused_batches import RefusedBatches
+from barnabas.replication.repeated_reads import RepeatedReads
 from barnabas.replication.replica import FollowerFetch, FollowerRead, IsrChange
 from barnabas.replication.replica_selector import ReplicaView
 from barnabas.replication.replication_quota import ReplicationQuota
@@ -76,9 +77,12 @@ class Partition:
         "_lag_time_max_s",
         "_leader_state",
         "_min_in_sync_replicas",
+        "_reads",
         "_refused",
         "_storage_failed",
+        "_suspected",
         "append_policy",
+        "damaged_epoch",
         "epoch_start_offset",
         "flush_error",
         "follower_quota",
@@ -106,10 +110,12 @@ class Partition:
         replica_lag_time_max_ms: int = 30_000,
         flush_behind: Callable[["Partition"], None] | None = None,
         storage_failed: Callable[["Partition"], None] | None = None,
+        suspected: Callable[["Partition", Offset], None] | None = None,
     ) -> None:
         """`broker_epochs` knows the live brokers. `flush_behind` is given with durability=fsync: it is called after
         each append, and calls `flushed` when the records are on the disk. `storage_failed` is called when the disk
-        refuses records."""
+        refuses records, or the log is damaged; `suspected` when readers seem not to be able to use the batch at an
+        offset."""
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
@@ -144,6 +150,11 @@ class Partition:
         self._refused: RefusedBatches | None = None
         self._flush_behind = flush_behind
         self._storage_failed = storage_failed
+        self._suspected = suspected
+        self._reads = RepeatedReads()
+        self.damaged_epoch = NO_LEADER_EPOCH
+        """The leader epoch in which the damage of the log was found. This replica fetches nothing since."""
+        log.damage.on_found = self._damage_found
         self.flush_error: KafkaStorageError | None = None
         """The error because of which the last append cannot be committed (durability=fsync)."""
 
@@ -157,6 +168,7 @@ class Partition:
     def replace_log(self, log: UnifiedLog) -> None:
         """Goes on with a log of the same records in another data directory."""
         self.log = log
+        log.damage.on_found = self._damage_found
         self._log_changed(False)
 
     def take_offline(self, reason: str) -> None:
@@ -192,6 +204,8 @@ class Partition:
             self.epoch_start_offset = self.log.log_end_offset
             # Followers have to fetch in this epoch before their offsets count: they may have truncated their logs.
             self._leader_state = None
+            if self.log.lacks and self.damaged_epoch == NO_LEADER_EPOCH:
+                self.damaged_epoch = leader_epoch  # found before
         if not self.is_leader:
             self._leader_state = None
         else:
@@ -276,6 +290,12 @@ class Partition:
         if self._storage_failed is not None:
             self._storage_failed(self)
 
+    def _damage_found(self) -> None:
+        self.damaged_epoch = self.leader_epoch
+        self.log.mark_damaged()
+        self._report_storage_failure()
+        self._wake()
+
     def _advance_high_watermark(self, now: float) -> bool:
         """Moves the leader's high watermark to the offset below which every replica that counts has all records."""
         log, state = self.log, self._leader_state
@@ -351,6 +371,8 @@ class Partition:
             return read
         state = self._leader_state
         assert state is not None
+        if read.records is not None and self._reads.note(fetch.fetch_offset, now) and self._suspected is not None:
+            self._suspected(self, fetch.fetch_offset)
         replica = state.followers[replica_id]
         state.check_broker_epoch(replica, broker_epoch)
         log = self.log
@@ -482,11 +504,13 @@ class Partition:
 
         A fetch tells the leader that this replica has all records below its offset, so with durability=fsync it waits
         for the sync of the records before. The watchers are woken then. After a failed sync the first call raises
-        KafkaStorageError, and begins another sync. An offline log raises it always: a replica that takes no records
-        must not join the ISR because there are none.
+        KafkaStorageError, and begins another sync. An offline or damaged log raises it always: a replica that takes
+        no records, or lacks some, must not join the ISR because there are none.
         """
         log = self.log
         log.check_online()
+        if log.lacks:
+            raise KafkaStorageError(f"{self.topic_partition} is damaged: {log.lacks}")
         if self._flush_behind is not None and log.recovery_point < log.log_end_offset:
             if (error := self.flush_error) is not None:
                 self.flush_error = None
@@ -593,7 +617,10 @@ class Partition:
         """Reads records for a consumer. The caller has checked the leader. Raises OffsetOutOfRange."""
         log = self.log
         bound = log.last_stable_offset if read_committed else log.high_watermark
-        return log.read(offset, max_bytes, upper_bound=bound, min_one_message=min_one_message)
+        read = log.read(offset, max_bytes, upper_bound=bound, min_one_message=min_one_message)
+        if read.file_slice is not None and self._reads.note(offset, log.clock.monotonic()) and self._suspected:
+            self._suspected(self, offset)
+        return read
 
     def delete_records(self, before_offset: Offset) -> Offset:
         """Moves the log start offset, for -1 to the high watermark, and returns the offset that `low_watermark` has to

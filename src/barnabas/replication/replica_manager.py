@@ -62,7 +62,9 @@ class ReplicaManager:
         self.on_resignation: list[Callable[[TopicPartition], None]] = []
         """Called with each partition that this broker no longer leads."""
         self.on_storage_failure: list[Callable[[TopicPartition], None]] = []
-        """Called with each replica that the disk refuses to open or to extend."""
+        """Called with each replica that the disk refuses to open or to extend, or whose log is damaged."""
+        self.on_suspicion: list[Callable[[Partition, Offset], None]] = []
+        """Called with each replica whose readers seem not to be able to use the batch at an offset."""
 
     # --- finding ----------------------------------------------------------------------------------------------------
 
@@ -190,6 +192,16 @@ class ReplicaManager:
             if topic is not None:
                 self._take(topic)
 
+    def copy_anew(self, topic_partition: TopicPartition) -> str:
+        """Puts the log of a follower aside, and begins an empty one, which the follower copies from its leader. Returns
+        the directory of the former one. Raises KafkaStorageError."""
+        aside = self._log_manager.put_aside(topic_partition)
+        self._partitions.pop(topic_partition).retire()
+        topic = self.image.topics.get(topic_partition.topic) if self.image is not None else None
+        if topic is not None:
+            self._take(topic)
+        return aside
+
     def _open(
         self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, position: int | None
     ) -> Partition:
@@ -209,6 +221,7 @@ class ReplicaManager:
             replica_lag_time_max_ms=self._replica_lag_time_max_ms,
             flush_behind=self._flush_behind,
             storage_failed=lambda failed: self._report_storage_failure(failed.topic_partition),
+            suspected=self._report_suspicion,
         )
         self._throttle(partition, config)
         if log.config is not config:
@@ -223,6 +236,10 @@ class ReplicaManager:
     def _report_storage_failure(self, topic_partition: TopicPartition) -> None:
         for callback in self.on_storage_failure:
             callback(topic_partition)
+
+    def _report_suspicion(self, partition: Partition, offset: Offset) -> None:
+        for callback in self.on_suspicion:
+            callback(partition, offset)
 
     def _broker_epoch(self, broker_id: BrokerId) -> int | None:
         """Returns the epoch of a broker's registration; None if it is fenced or not registered."""

@@ -168,8 +168,12 @@ class ClusterMember:
         self._receiver = UpdateReceiver(self._broker.image)
         self.peers.addresses_changed()
         self._live = {node_id for node_id, each in self._broker.image.brokers.items() if not each.fenced}
-        self._fetchers = ReplicaFetcherManager(self._broker)
-        storage_failures = StorageFailures(self._broker, self._controller)
+        fetchers = self._fetchers = ReplicaFetcherManager(self._broker)
+        storage_failures = StorageFailures(
+            self._broker,
+            self._controller,
+            replicas_changed=lambda topic: fetchers.image_changed(self._broker.image, [topic]),
+        )
         self._controller_changed()
         self._note_if_joined()  # the only broker of its cluster is taken in while it starts
         self._doubts.tick()
@@ -177,6 +181,7 @@ class ClusterMember:
         config, every = self._broker.config, self._scheduler.every
         every(max(round(self._doubts.tick_s * 1000), 1), "the session", self._tick)
         every(DIRECTORY_CHECK_MS, "data directories", storage_failures.check_directories, thread=True)
+        every(DIRECTORY_CHECK_MS, "damaged logs", storage_failures.check_damaged)
         every(DIRECTORY_CHECK_MS, "the registry's file", self._check_registry, thread=True)
         # The controller takes checks that are half a session apart for a pause of its own process.
         every(min(CONTROLLER_CHECK_MS, config.broker_session_timeout_ms // 4), "sessions", self._check_sessions)

@@ -494,8 +494,9 @@ class ReplicaFetcher:
 
     def _back_off(self, state: _FetchedPartition, error: Exception) -> None:
         """Leaves the partition out of the session for a while. The others go on."""
-        if state.partition.log.offline_reason is not None:
-            self._suspend(state, _NEVER)  # it has said so itself, and waits for a restart
+        log = state.partition.log
+        if log.offline_reason is not None or log.lacks:
+            self._suspend(state, _NEVER)  # it has said so itself, and waits for a restart or another log
             return
         delay_s = self._backoff_s(state.failures)
         if state.failures:  # the first error is usual while a leader learns of its election

@@ -1,39 +1,55 @@
-"""Tells the controller which replicas this broker cannot write, so that another broker leads and nobody waits for it.
+"""Tells the controller which replicas this broker cannot write or read, so that another broker leads and nobody waits.
 
-A full disk refuses appends while the log stays readable; a log that has failed waits for a restart. In both cases the
-broker leaves the ISR, and the leader's role, of partitions that have another in-sync replica.
+A full disk refuses appends while the log stays readable; a log that has failed waits for a restart; a damaged one has
+records that cannot be read. In all cases the broker leaves the ISR, and the leader's role, of partitions that have
+another in-sync replica.
+
+A damaged log is copied anew from the leader, once nothing that this broker has fetched with it counts any more: the
+controller has begun a new leader epoch, and the replica is in no list of those that may lead. The log of before is kept
+until the copy is in sync.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, TypeGuard
 
 from barnabas.broker.peers.controller_channel import ControllerChannel
 from barnabas.broker.requests.late_responses import run_handler
 from barnabas.broker.services import BrokerServices
-from barnabas.errors import BarnabasError
+from barnabas.errors import BarnabasError, KafkaError
 from barnabas.log.directories.data_directory import DataDirectory
-from barnabas.metadata.image import PartitionImage
+from barnabas.metadata.image import NO_LEADER, PartitionImage
 from barnabas.protocol.peer_messages.give_up_replicas import GivenUpReplica, GiveUpReplicasRequest
+from barnabas.replication.partition import Partition
 from barnabas.types import TopicPartition
 
 __all__ = ["StorageFailures"]
 
 AGAIN_S: Final = 1.0
 """A replica that fails all the time is told no more often."""
+COPY_AGAIN_S: Final = 600.0
+"""A copy that is damaged as well is not made again before: the disk is not worth it."""
 
 
 class StorageFailures:
     """Used on the event loop's thread."""
 
-    def __init__(self, broker: BrokerServices, controller: ControllerChannel) -> None:
+    def __init__(
+        self, broker: BrokerServices, controller: ControllerChannel, *, replicas_changed: Callable[[str], None]
+    ) -> None:
+        """`replicas_changed` is called with the topic of a replica that begins with another log."""
         self._broker = broker
+        self._replicas_changed = replicas_changed
         self._controller = controller
         self._failed: dict[TopicPartition, None] = {}
         self._told: dict[TopicPartition, float] = {}
+        self._copied: dict[TopicPartition, float] = {}
+        """The times at which copies were begun."""
+        self._aside: dict[TopicPartition, str] = {}
+        """The directories of the logs that are copied anew, until the copies are in sync."""
         broker.replica_manager.on_storage_failure.append(self.failed)
 
     def failed(self, topic_partition: TopicPartition) -> None:
-        """Called when the disk refuses to open or to extend a log."""
+        """Called when the disk refuses to open or to extend a log, or the log is damaged."""
         now = self._broker.loop.time()
         if now - self._told.get(topic_partition, -AGAIN_S) < AGAIN_S:
             return
@@ -67,23 +83,82 @@ class StorageFailures:
         """Returns whether this broker and another one are in sync."""
         return partition is not None and self._broker.node_id in partition.isr and len(partition.isr) > 1
 
+    def check_damaged(self) -> None:
+        """Looks after the replicas whose logs are damaged: another one may be in sync by now. Called periodically."""
+        image = self._broker.image
+        for replica in list(self._broker.replica_manager.all()):
+            if replica.log.lacks:
+                topic_partition = replica.topic_partition
+                partition = image.partition(*topic_partition)
+                if self._is_to_give_up(partition, replica):
+                    self.failed(topic_partition)
+                elif self._may_copy_anew(partition, replica):
+                    self._copy_anew(topic_partition)
+        for topic_partition, directory in list(self._aside.items()):
+            partition = image.partition(*topic_partition)
+            if partition is None or self._broker.node_id in partition.isr:
+                del self._aside[topic_partition]
+                self._broker.log_manager.discard_files([directory])
+
+    def _is_to_give_up(self, partition: PartitionImage | None, replica: Partition | None) -> TypeGuard[PartitionImage]:
+        if replica is None or not replica.log.lacks:
+            return self._is_shared(partition)
+        if partition is None or set(partition.isr) <= {self._broker.node_id}:
+            return False
+        return self._is_eligible(partition) or partition.leader_epoch <= replica.damaged_epoch
+
+    def _is_eligible(self, partition: PartitionImage) -> bool:
+        return self._broker.node_id in (*partition.isr, *partition.elr, *partition.last_known_elr)
+
+    def _may_copy_anew(self, partition: PartitionImage | None, replica: Partition) -> bool:
+        """Returns whether others are in sync, and nobody counts on what this replica had."""
+        if partition is None or replica.is_leader or replica.leader_epoch <= replica.damaged_epoch:
+            return False
+        if partition.leader_epoch != replica.leader_epoch or partition.leader in (NO_LEADER, self._broker.node_id):
+            return False
+        now = self._broker.loop.time()
+        copied_at = self._copied.get(replica.topic_partition, -COPY_AGAIN_S)
+        return not self._is_eligible(partition) and now - copied_at >= COPY_AGAIN_S
+
+    def _copy_anew(self, topic_partition: TopicPartition) -> None:
+        broker = self._broker
+        self._copied[topic_partition] = broker.loop.time()
+        try:
+            directory = broker.replica_manager.copy_anew(topic_partition)
+        except KafkaError as error:
+            broker.log.error("%s cannot be copied anew: %s", topic_partition, error)
+            return
+        self._aside[topic_partition] = directory
+        broker.log.warning(
+            "%s is copied anew from its leader; the damaged log is kept as %s until then", topic_partition, directory
+        )
+        self._replicas_changed(topic_partition.topic)
+
     async def _tell(self) -> None:
         failed, self._failed = self._failed, {}
         broker, image = self._broker, self._broker.image
         registered = image.brokers.get(broker.node_id)
         replicas = []
         for name, index in failed:
-            partition = image.partition(name, index)
-            if self._is_shared(partition):
+            partition, replica = image.partition(name, index), broker.replica_manager.get(name, index)
+            if self._is_to_give_up(partition, replica):
                 topic_id = image.topics[name].topic_id
-                replicas.append(GivenUpReplica(topic_id=topic_id, partition=index, leader_epoch=partition.leader_epoch))
+                is_damaged = replica is not None and bool(replica.log.lacks)
+                replicas.append(
+                    GivenUpReplica(
+                        topic_id=topic_id,
+                        partition=index,
+                        leader_epoch=partition.leader_epoch,
+                        is_damaged=is_damaged,
+                    )
+                )
         if registered is None or not replicas:
             return
         request = GiveUpReplicasRequest(broker_id=broker.node_id, broker_epoch=registered.epoch, replicas=replicas)
         try:
             await self._controller.send(request)
         except BarnabasError as error:
-            broker.log.info("the controller has not heard of replicas that cannot be written: %s", error)
+            broker.log.info("the controller has not heard of replicas that cannot be written or read: %s", error)
             broker.loop.call_later(AGAIN_S, self._failed_still, list(failed))
 
     def _failed_still(self, topic_partitions: Iterable[TopicPartition]) -> None:

@@ -1,7 +1,8 @@
 """A coordinator's access to the partitions of its internal topic that this broker leads."""
 
-from barnabas.errors import KafkaStorageError, NotLeaderOrFollower
+from barnabas.errors import CorruptMessage, KafkaStorageError, NotLeaderOrFollower
 from barnabas.log.producers.verification_guards import VerificationGuard
+from barnabas.records.batch import crc_of, iter_batches
 from barnabas.records.validation import own_batch
 from barnabas.replication.partition import Partition
 from barnabas.replication.replica_manager import ReplicaManager
@@ -41,7 +42,8 @@ class ReplicatedCoordinatorLog:
         return Offset(info.last_offset + 1)
 
     def read(self, partition: int, offset: Offset, max_bytes: int) -> bytes:
-        """Returns whole batches from the one that contains `offset` on, at least one; b"" at the log's end."""
+        """Returns whole batches from the one that contains `offset` on, at least one; b"" at the log's end. Raises
+        KafkaStorageError for one with a wrong checksum: a coordinator must not believe it."""
         found = self._partition(partition)
         log = found.log
         size = min(max_bytes, self._load_buffer_bytes)
@@ -49,11 +51,17 @@ class ReplicatedCoordinatorLog:
         if read.file_slice is None:
             return b""
         try:
-            return read.file_slice.read()
-        except OSError as error:
-            raise KafkaStorageError(f"{found.topic_partition}: {error.strerror}") from error
-        except EOFError as error:
+            data = read.file_slice.read()
+            for header, batch in iter_batches(data):
+                if crc_of(batch) != header.crc:
+                    raise CorruptMessage(f"the CRC of the batch at offset {header.base_offset} is wrong")
+        except (OSError, EOFError) as error:
+            read.file_slice.failed(error)
             raise KafkaStorageError(f"{found.topic_partition}: {error}") from error
+        except CorruptMessage as error:
+            log.damage.note(f"{log.directory}: offset {offset}: {error}")
+            raise KafkaStorageError(f"{found.topic_partition}: {error}") from error
+        return data
 
     def log_range(self, partition: int) -> tuple[Offset, Offset]:
         log = self._partition(partition).log

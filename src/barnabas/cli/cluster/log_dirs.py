@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 from barnabas import Admin
@@ -18,6 +18,7 @@ from barnabas.cli.framework.resources import (
     chosen_partitions,
     live_brokers,
     plural,
+    some,
 )
 from barnabas.client.admin.log_dirs import LogDir
 from barnabas.errors import LogDirNotFound, UsageError, error_for
@@ -26,6 +27,7 @@ from barnabas.types import TopicPartition
 app = App("Show the brokers' log directories and the replicas in them; move replicas.", default="describe")
 
 POLL_S: Final = 0.2
+NAMED_MAX: Final = 3
 
 
 @app.command(example="barnabas log-dirs\nbarnabas log-dirs --topic orders --replicas")
@@ -71,6 +73,7 @@ def _row(directory: LogDir) -> dict[str, Any]:
                 "size_bytes": r.size_bytes,
                 "offset_lag": r.offset_lag,
                 "is_future": r.is_future,
+                "damage": r.damage or None,
             }
             for r in replicas
         ],
@@ -89,7 +92,7 @@ def _text(rows: list[dict[str, Any]], with_replicas: bool) -> str:
             size_text(row["size_bytes"]),
             size_text(row["usable_bytes"]),
             size_text(row["total_bytes"]),
-            row["error"] or "",
+            row["error"] or _damage_text(row["replicas"]),
         )
         for row in rows
     ]
@@ -98,7 +101,7 @@ def _text(rows: list[dict[str, Any]], with_replicas: bool) -> str:
         replicas = [
             (
                 *(row["broker"], r["topic"], r["partition"], size_text(r["size_bytes"]), r["offset_lag"]),
-                f"moves to {row['path']}" if r["is_future"] else row["path"],
+                f"moves to {row['path']}" if r["is_future"] else r["damage"] or row["path"],
             )
             for row in rows
             for r in row["replicas"]
@@ -107,6 +110,11 @@ def _text(rows: list[dict[str, Any]], with_replicas: bool) -> str:
         columns = ("broker", "topic", "partition", "size", "offset lag", "directory")
         text += table(columns, replicas) if replicas else "no replicas"
     return text
+
+
+def _damage_text(replicas: Sequence[Mapping[str, Any]]) -> str:
+    damaged = [f"{r['topic']}-{r['partition']}: {r['damage']}" for r in replicas if r["damage"]]
+    return f"damaged: {some(damaged, NAMED_MAX)}" if damaged else ""
 
 
 @app.command(example="barnabas log-dirs move orders --broker 1 --to /disk2/data --wait")

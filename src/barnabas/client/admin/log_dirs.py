@@ -26,7 +26,8 @@ class LogDirReplica(NamedTuple):
     second time, and has still to copy `offset_lag` records.
 
     `compaction` is that of a compacted log: cleaned_offset, dirty_bytes, dirty_ratio, last_cleaned_ms, uncleanable (the
-    reason, if it is), ... Barnabas's brokers send it in a tagged field of their own; None from other brokers.
+    reason, if it is), ... Barnabas's brokers send it in a tagged field of their own; None from other brokers. `damage`
+    is what they cannot read of a log that is damaged: the file, the position and the error; '' if they know of nothing.
     """
 
     topic: str
@@ -35,6 +36,7 @@ class LogDirReplica(NamedTuple):
     offset_lag: int
     compaction: dict[str, Any] | None = None
     is_future: bool = False
+    damage: str = ""
 
 
 class LogDir(NamedTuple):
@@ -136,6 +138,7 @@ def _log_dir(node_id: int, result: Any) -> LogDir:
         LogDirReplica(
             *(topic.name, p.partition_index, p.partition_size, p.offset_lag, _compaction(p.compaction)),
             is_future=p.is_future_key,
+            damage=p.damage or "",
         )
         for topic in result.topics
         for p in topic.partitions

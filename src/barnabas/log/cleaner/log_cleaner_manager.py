@@ -102,6 +102,8 @@ class LogCleanerManager:
         """The log directories with renamed files that are not synced yet."""
         self._lock = threading.Lock()
         self.is_closed = False
+        self.on_failure: Callable[[UnifiedLog], None] = lambda log: None
+        """Called with a log that could not be cleaned, maybe because it is damaged."""
 
     # -- choosing ------------------------------------------------------------------------------------------------------
 
@@ -357,10 +359,13 @@ class LogCleanerManager:
         if kind == "uncleanable" or state.deaths >= DEATHS_MAX:
             state.uncleanable = reason
             _log.error("%s is not cleaned any more: %s", log.topic_partition, reason)
+            self.on_failure(log)
         else:
             self._failed(log, state, reason)
 
     def _failed(self, log: UnifiedLog, state: CleaningState, reason: str) -> None:
+        if not state.failures:
+            self.on_failure(log)
         state.failure = reason
         state.retry_ms = self._clock.wall_ms() + min(RETRY_MAX_MS, 1000 << min(state.failures, 20))
         state.failures += 1

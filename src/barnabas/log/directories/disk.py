@@ -22,6 +22,7 @@ __all__ = [
     "HeldSlice",
     "OpenFile",
     "ResourcePool",
+    "SliceOwner",
     "default_pool_limit",
     "fsync_directory",
     "fsync_file",
@@ -78,16 +79,28 @@ class OpenFile:
         os.close(self.fd)
 
 
+class SliceOwner(Protocol):
+    """Whoever has made a slice."""
+
+    def slice_failed(self, failed: "HeldSlice", error: Exception) -> None:
+        """Called when the slice cannot be read."""
+
+
 class HeldSlice(FileSlice):
     """A FileSlice that keeps its file open: the descriptor outlives deletion and eviction of the segment."""
 
-    __slots__ = ("file",)
+    __slots__ = ("file", "owner")
 
-    def __init__(self, file: OpenFile, position: int, size: int) -> None:
+    def __init__(self, file: OpenFile, position: int, size: int, owner: SliceOwner | None = None) -> None:
         self.fd = file.fd
         self.position = position
         self.size = size
         self.file = file
+        self.owner = owner
+
+    def failed(self, error: Exception) -> None:
+        if self.owner is not None:
+            self.owner.slice_failed(self, error)
 
 
 class Evictable(Protocol):

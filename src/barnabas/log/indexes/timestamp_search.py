@@ -29,8 +29,8 @@ def _find_in(segment: LogSegment, timestamp: int, start_offset: Offset) -> Times
     if indexed != NO_TIMESTAMP and segment.timestamp_at(offset) != indexed:
         _log.warning("%s is damaged, remove it: a start makes it anew", segment.time_index.path)
         offset = segment.base_offset
-    _, position = segment.offset_index.lookup(max(offset, start_offset))
-    for at, header in segment.headers(position):
+    found = segment.locate(max(offset, start_offset))
+    for at, header in segment.headers(found[0]) if found is not None else ():
         if header.max_timestamp < timestamp or header.last_offset < start_offset:
             continue
         for record in iter_records(segment.read(at, header.size_bytes), check_crc=False):

@@ -26,6 +26,7 @@ class DescribeLogDirsPartition(Message):
     offset_lag: int = field("int64", 1, 5, default=0)
     is_future_key: bool = field("bool", 1, 5, default=False)
     compaction: str | None = field("string", 2, 5, default=None, nullable_from=2, tag=10000)
+    damage: str | None = field("string", 2, 5, default=None, nullable_from=2, tag=10001)
 
 
 class DescribeLogDirsTopic(Message):

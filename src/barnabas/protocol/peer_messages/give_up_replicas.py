@@ -1,4 +1,5 @@
-"""GiveUpReplicas: a broker tells the controller which replicas it cannot write, because its disk refuses that."""
+"""GiveUpReplicas: a broker tells the controller which replicas it cannot write, because its disk refuses that, or
+cannot read, because their logs are damaged."""
 
 from __future__ import annotations
 
@@ -14,6 +15,8 @@ class GivenUpReplica(Message):
     topic_id: UUID = field("uuid", 0, 0, default=ZERO_UUID)
     partition: int = field("int32", 0, 0, default=-1)
     leader_epoch: int = field("int32", 0, 0, default=-1)
+    is_damaged: bool = field("bool", 0, 0, default=False, tag=0)
+    """Whether its log lacks records, or cannot read some."""
 
 
 class GiveUpReplicasRequest(Request):

@@ -63,6 +63,15 @@ def test_a_cluster_in_which_all_is_well_has_no_findings() -> None:
     assert {check.status for check in findings(state)} == {"ok"}
 
 
+def test_a_damaged_log_is_named_with_its_file() -> None:
+    damage = "/d/t-0/00000000000000000013.log: byte 924: Input/output error"
+    damaged = directory(2)._replace(replicas=(LogDirReplica("t", 0, 100, 0, damage=damage),))
+    directories = {1: [directory(1)], 2: [damaged], 3: [directory(3)]}
+    (check,) = found(ClusterState(BROKERS, directories=directories), "directory")
+    assert (check.target, check.status) == ("broker 2: t-0", "failed")
+    assert check.detail == f"its log is damaged: {damage}"
+
+
 def test_a_controller_that_is_missing_silent_or_slow() -> None:
     (missing,) = found(ClusterState(BROKERS), "controller")
     assert (missing.status, missing.detail) == ("failed", "the cluster has no controller")

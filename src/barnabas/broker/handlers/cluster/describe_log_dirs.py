@@ -3,8 +3,8 @@
 Without topics all partitions are described; those that this broker does not have are left out. A replica that is moved
 to another directory stands there as well, as a future one with its lag behind the current one.
 
-Tagged fields that Kafka does not have tell our own clients how far compacted logs are cleaned, and which directories
-are on the same disk.
+Tagged fields that Kafka does not have tell our own clients how far compacted logs are cleaned, which logs are damaged,
+and which directories are on the same disk.
 """
 
 import json
@@ -56,6 +56,8 @@ def _describe(
         )
         if ours and log.config.compacted:
             partition.compaction = json.dumps(broker.log_cleaner.manager.describe(log))
+        if ours and log.lacks:
+            partition.damage = log.lacks
         topics.setdefault(topic_partition.topic, []).append(partition)
     for future in logs.futures:
         topic_partition = future.topic_partition

@@ -1,4 +1,5 @@
-"""GiveUpReplicas v0, an API of our own. A broker cannot write some of its replicas: others have to lead and count."""
+"""GiveUpReplicas v0, an API of our own. A broker cannot write or read some of its replicas: others have to lead and
+count."""
 
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
@@ -12,7 +13,7 @@ async def handle(
     broker: BrokerServices, request: GiveUpReplicasRequest, context: RequestContext | None
 ) -> GiveUpReplicasResponse:
     replicas = [
-        GivenUpReplica(replica.topic_id, replica.partition, LeaderEpoch(replica.leader_epoch))
+        GivenUpReplica(replica.topic_id, replica.partition, LeaderEpoch(replica.leader_epoch), replica.is_damaged)
         for replica in request.replicas
     ]
     try:

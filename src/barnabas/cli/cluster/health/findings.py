@@ -177,6 +177,12 @@ def _way_to(peer: UnreachedPeer) -> str:
     return f"look at its log, as it may hang, and at the network between the brokers; or {address}"
 
 
+_WAY_OF_DAMAGED: Final = (
+    "look at the disk; where another replica is in sync that one leads, and the damaged log is copied anew within"
+    " seconds. Where none is, bring one back; records that no replica has any more are passed over by a seek beyond"
+)
+
+
 def _directories(state: ClusterState) -> Iterator[Check]:
     well = True
     for node_id, directories in sorted(state.directories.items()):
@@ -191,6 +197,11 @@ def _directories(state: ClusterState) -> Iterator[Check]:
                 free = f"{size_text(directory.usable_bytes)} of {size_text(directory.total_bytes)} are free"
                 hint = "make room: shorter retention (`barnabas configs set topic TOPIC retention.ms=MS`), or"
                 yield Check("directory", target, WARNING, free, f"{hint} `barnabas cluster balance --execute`")
+            for replica in directory.replicas:
+                if replica.damage:
+                    well = False
+                    target = f"broker {node_id}: {replica.topic}-{replica.partition}"
+                    yield Check("directory", target, FAILED, f"its log is damaged: {replica.damage}", _WAY_OF_DAMAGED)
     silent = sorted(set(state.live) - state.directories.keys())
     for node_id in silent:
         hint = "`barnabas log-dirs` says why"

@@ -1,0 +1,53 @@
+"""Notes that a part of a log cannot be read: the disk refuses it, or what lies there is no batch.
+
+Whoever reads notes it: a lookup, a slice that is being sent, a coordinator's load, the cleaner. It is said once. The
+log goes on with what it has, and its broker has another replica lead if one is in sync.
+"""
+
+import errno
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from barnabas.types import TopicPartition
+
+__all__ = ["MARK", "LogDamage", "is_disk_error"]
+
+MARK: Final = "barnabas-damaged"
+"""The file in the directory of a damaged log by which the next start checks all of it."""
+
+_DISK_ERRORS: Final = frozenset(
+    number
+    for name in ("EIO", "EBADMSG", "ENODATA", "ENOENT", "ENXIO", "EREMOTEIO", "ESTALE", "EUCLEAN")
+    if (number := getattr(errno, name, None)) is not None
+)
+"""The errors by which a file system says that data are lost. Others pass, like those for want of descriptors or memory,
+or are those of a socket."""
+
+_log = logging.getLogger(__name__)
+
+
+def is_disk_error(error: OSError) -> bool:
+    """Returns whether a read has failed because of what it was to read."""
+    return error.errno in _DISK_ERRORS
+
+
+class LogDamage:
+    """The first damage of a log that was found. Used on one thread."""
+
+    __slots__ = ("found", "on_found", "topic_partition")
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self.topic_partition = topic_partition
+        self.found = ""
+        """The file, the position and what is wrong there; '' if the log is whole as far as anybody knows."""
+        self.on_found: Callable[[], None] | None = None
+
+    def note(self, found: str) -> None:
+        """Notes what cannot be read. Does nothing after the first time."""
+        if self.found:
+            return
+        self.found = found
+        _log.error("%s is damaged: %s", self.topic_partition, found)
+        if self.on_found is not None:
+            self.on_found()

@@ -1,0 +1,90 @@
+"""A log that cannot be read any more: its broker names it once, another replica leads, and the log is copied anew."""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas import Consumer, Producer
+from barnabas.errors import CorruptMessage
+from barnabas.log.unified_log import UnifiedLog
+from barnabas.testing import Cluster
+from barnabas.types import TopicPartition
+from broker.wire import server_of
+
+RECORDS = [b"record %d" % number for number in range(40)]
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=3, settings={"min.insync.replicas": 2}) as cluster:
+        cluster.create_topic("t", replication_factor=3, configs={"segment.bytes": "1000", "index.interval.bytes": "0"})
+        cluster.wait_in_sync()
+        with Producer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0) as producer:
+            for value in RECORDS:
+                producer.send("t", value).result(30)
+        yield cluster
+
+
+def log_of(cluster: Cluster, node_id: int) -> UnifiedLog:
+    return server_of(cluster.broker(node_id)).log_manager.logs[TopicPartition("t", 0)]
+
+
+def values(cluster: Cluster) -> list[bytes | None]:
+    """Reads all records as an application does that begins anew when a batch has a wrong checksum."""
+    deadline = time.monotonic() + 60
+    while True:
+        with Consumer("t", bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+            reader = iter(consumer)
+            try:
+                return [next(reader).value for _ in RECORDS]
+            except CorruptMessage:
+                assert time.monotonic() < deadline
+
+
+def overwrite(path: str, position: int, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY)
+    os.pwrite(fd, data, position)
+    os.close(fd)
+
+
+def wrong_checksum(log: UnifiedLog) -> None:
+    segment = log.segments[1]
+    overwrite(segment.path(".log"), segment.size - 3, b"\xff")
+
+
+def no_header(log: UnifiedLog) -> None:
+    overwrite(log.segments[1].path(".log"), 0, b"\xff" * 40)
+
+
+def cut_short(log: UnifiedLog) -> None:
+    segment = log.segments[1]
+    os.truncate(segment.path(".log"), segment.size // 2)
+
+
+def gone(log: UnifiedLog) -> None:
+    os.unlink(log.segments[1].path(".log"))
+    log.segments[1].release()
+
+
+@pytest.mark.parametrize("damage", [wrong_checksum, no_header, cut_short, gone])
+def test_another_leads_and_the_damaged_log_is_copied_anew(
+    cluster: Cluster, damage: Callable[[UnifiedLog], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    leader = cluster.leader("t")
+    damaged = log_of(cluster, leader)
+    damage(damaged)
+    with caplog.at_level(logging.ERROR):
+        assert values(cluster) == RECORDS
+    assert cluster.leader("t") != leader
+    said = [record.getMessage() for record in caplog.records if "damaged" in record.getMessage()]
+    assert len(said) == 1
+    assert damaged.segments[1].path(".log") in said[0] or "t-0 is damaged" in said[0]
+    cluster.wait_for(lambda: leader in cluster.in_sync_replicas("t"), what="the copy is in sync")
+    copied = log_of(cluster, leader)
+    assert copied is not damaged
+    assert copied.log_end_offset == len(RECORDS)
+    assert Path(copied.directory).name == "t-0"
