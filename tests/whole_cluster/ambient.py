@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from barnabas.broker import controller_thread
+from barnabas.broker import controller_thread, loop_watchdog
 from barnabas.connection.drivers import aio
 from barnabas.log import log_manager
 from barnabas.network import acceptor, connection
@@ -39,6 +39,10 @@ class _Threads:
 
     def get_ident(self) -> int:
         return 2 if self._world.in_thread else 1
+
+    def Thread(self, **_: Any) -> mock.Mock:
+        """A watchdog has nothing to see: a simulated loop stands still with its process."""
+        return mock.Mock()
 
 
 class _Log(logging.Handler):
@@ -103,6 +107,7 @@ def surroundings(world: World, network: Network, directory: Path, level: int) ->
             (random, "Random", Seeded),
             (hashlib, "pbkdf2_hmac", _pbkdf2_hmac),
             (controller_thread, "threading", _Threads(world)),
+            (loop_watchdog, "threading", _Threads(world)),
             (acceptor, "socket", SimulatedSockets(network)),
             (aio, "socket", SimulatedSockets(network).socket),
             (connection, "os", FileSending(network)),

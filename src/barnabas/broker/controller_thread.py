@@ -48,6 +48,8 @@ class ControllerThread:
         self._last_call: asyncio.Future[Any] | None = None
         """The call that was given to the thread last; None if all are done."""
         self._is_shut_down = False
+        self._in_call = threading.Lock()
+        """Held by a call on either thread. Only `call_from` can make two of them meet."""
         self.until_known: Callable[[], Awaitable[None]] | None = None
         """Returns when the other brokers have the present image. None while this broker is not their controller."""
 
@@ -64,7 +66,8 @@ class ControllerThread:
         while self._runs_inline():
             last = self._last_call
             if last is None:
-                return action(self._controller)
+                with self._in_call:
+                    return action(self._controller)
             await asyncio.wait([last])
         if self._calls >= CALLS_MAX:
             raise RequestTimedOut(f"{CALLS_MAX} requests wait for the controller: the registry is slow or locked")
@@ -93,7 +96,8 @@ class ControllerThread:
         """Has the controller check the registry and the brokers. While a check is under way, one more follows it."""
         asked = time.monotonic()
         if not self._calls and self._runs_inline():
-            self._controller.check(asked)
+            with self._in_call:
+                self._controller.check(asked)
         elif self._in_check:
             self._check_again = True
         else:
@@ -102,10 +106,19 @@ class ControllerThread:
 
     def _submit(self, action: Callable[[Controller], T]) -> "asyncio.Future[T]":
         self._calls += 1
-        done = self._loop.run_in_executor(self._executor, action, self._controller)
+        done = self._loop.run_in_executor(self._executor, self._locked, action)
         self._last_call = done
         done.add_done_callback(self._call_done)
         return done
+
+    def _locked(self, action: Callable[[Controller], T]) -> T:
+        with self._in_call:
+            return action(self._controller)
+
+    def call_from(self, action: Callable[[Controller], T]) -> T:
+        """Makes a call from any thread but the event loop's, which may stand still, and returns its result. Raises what
+        `action` raises."""
+        return self._executor.submit(self._locked, action).result()
 
     def _call_done(self, done: object) -> None:
         self._calls -= 1

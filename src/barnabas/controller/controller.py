@@ -322,6 +322,17 @@ class Controller:
         finally:
             self._stands_from = time.monotonic() + hold_s  # without an answer, too: the role may be free
 
+    def stand_down(self, hold_s: float, reason: str) -> bool:
+        """Has others lead in place of this broker and take the role of the controller, because it cannot do either.
+        Returns False, and changes nothing, if it has not the role or nobody else is live. Raises RequestTimedOut."""
+        own_id = self._config.node_id
+        is_followed = any(not each.fenced for node_id, each in self._image.brokers.items() if node_id != own_id)
+        if self._controller_epoch is None or not is_followed:
+            return False
+        self.fence(own_id, self.broker_epoch, reason)
+        self.resign(hold_s)
+        return True
+
     def unregister(self, node_id: BrokerId) -> None:
         """Removes the registration of a broker that is not to come back. Partitions keep their replicas on it, to be
         reassigned. Raises BrokerIdNotRegistered, InvalidRequest for a broker that may be running, RequestTimedOut."""

@@ -6,6 +6,7 @@ registry and the checkpoint files.
 
 import errno
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -41,7 +42,10 @@ class FaultyDisk(Disk):
     def heal(self) -> None:
         """Ends the fault. Logs take writes again; those that a failed sync or truncation has stopped do so after a
         restart of the broker."""
+        ended = self.__dict__.get("ended")
         self.__dict__.clear()
+        if ended is not None:
+            ended.set()
 
     def full(self) -> DiskFault:
         """Every write fails for want of space. Producers get KAFKA_STORAGE_ERROR and retry."""
@@ -57,6 +61,13 @@ class FaultyDisk(Disk):
         """Every write, cut and sync takes so many seconds longer. Raises UsageError for a time out of range."""
         require_number(seconds, 0, 3600, "a disk is slower by 0 to 3600 seconds")
         return self._instead(**{name: _late(getattr(Disk, name), seconds) for name in _CALLS})
+
+    def hang(self) -> DiskFault:
+        """Every write, cut and sync waits for the end of the fault, as on a network disk that is not reached."""
+        ended = threading.Event()
+        fault = self._instead(**{name: _waiting(getattr(Disk, name), ended) for name in _CALLS})
+        self.__dict__["ended"] = ended
+        return fault
 
     def torn_write(self) -> DiskFault:
         """Half of the next batch reaches the disk, and nothing after it, as in a power loss: until the fault ends every
@@ -82,6 +93,14 @@ def _raising(number: int) -> Callable[..., Any]:
         raise OSError(number, os.strerror(number))
 
     return refuse
+
+
+def _waiting(call: Callable[..., Any], ended: threading.Event) -> Callable[..., Any]:
+    def wait(*arguments: Any) -> Any:
+        ended.wait()
+        return call(*arguments)
+
+    return wait
 
 
 def _late(call: Callable[..., Any], seconds: float) -> Callable[..., Any]:

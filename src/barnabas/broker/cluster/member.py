@@ -17,6 +17,7 @@ from barnabas.broker.cluster.metadata_messages import update_of
 from barnabas.broker.cluster.replica_fetcher_manager import ReplicaFetcherManager
 from barnabas.broker.cluster.session_doubts import SessionDoubts
 from barnabas.broker.cluster.storage_failures import StorageFailures
+from barnabas.broker.loop_watchdog import LoopWatchdog
 from barnabas.broker.peers.controller_channel import ControllerChannel
 from barnabas.broker.peers.forwarding import Forwarder
 from barnabas.broker.peers.identity import PeerIdentity
@@ -125,6 +126,9 @@ class ClusterMember:
         self.role_may_move = config.zookeeper_connect is not None
         """Whether the controller's role may move to another broker while the process of this one lives."""
         self._doubts = SessionDoubts(broker.loop.time, min(sessions_ms) / 1000)
+        self._watchdog: LoopWatchdog | None = None
+        self._stands_down = False
+        """Whether the watchdog gives the role of the controller up. Set in its thread, before the registry knows."""
         self._is_leaving = False
         self._is_closed = False
         self._dying: dict[BrokerId, int] = {}
@@ -179,6 +183,7 @@ class ClusterMember:
         self._doubts.tick()
         self._doubts.heartbeat_answered(self._broker.loop.time())  # the session has just begun
         config, every = self._broker.config, self._scheduler.every
+        self._watchdog = LoopWatchdog(config.broker_session_timeout_ms / 1000, self._stand_down, self._broker.log)
         every(max(round(self._doubts.tick_s * 1000), 1), "the session", self._tick)
         every(DIRECTORY_CHECK_MS, "data directories", storage_failures.check_directories, thread=True)
         every(DIRECTORY_CHECK_MS, "damaged logs", storage_failures.check_damaged)
@@ -245,6 +250,8 @@ class ClusterMember:
 
     def close(self) -> None:
         self._is_closed = True
+        if self._watchdog is not None:
+            self._watchdog.close()
         self._scheduler.stop()
         for timer in self._timers.values():
             timer.cancel()
@@ -308,7 +315,21 @@ class ClusterMember:
 
     def _tick(self) -> None:
         self._doubts.tick()
+        if self._watchdog is not None:
+            self._watchdog.turned()
         self._read_if_unsure()
+
+    def _stand_down(self) -> bool:
+        """Gives the role of the controller and all leaderships up, because the event loop stands still. Called in the
+        watchdog's thread. The loop finds out before it believes in its role again: it reads the registry first."""
+        self._stands_down = True
+        session_s = self._broker.config.broker_session_timeout_ms / 1000
+        reason = f"its event loop has stood still for {session_s:g} s, as in a write to a disk that hangs"
+        try:
+            self._stands_down = self._broker.controller.call_from(lambda each: each.stand_down(session_s, reason))
+        except (BarnabasError, RuntimeError):  # the registry does not respond, or the broker stops
+            return False
+        return True
 
     def _read_if_unsure(self) -> None:
         """Reads the registry if it alone can tell whether others lead in place of this broker, which is not fenced."""
@@ -330,7 +351,8 @@ class ClusterMember:
 
     def _keeps_role(self) -> bool:
         """Returns whether this broker is the controller, without whom nobody can lead in its place."""
-        return self.duties is not None and not self.role_may_move and not self.duties.gives_role_up
+        may_move = self.role_may_move or self._stands_down
+        return self.duties is not None and not may_move and not self.duties.gives_role_up
 
     async def answer_heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
         """Answers the heartbeat of another broker, as the controller. Raises KafkaError, RegistryUnavailable."""
@@ -394,6 +416,7 @@ class ClusterMember:
             self._has_resigned = self.duties.has_resigned
             self.duties.close()
             self.duties = None
+            self._stands_down = False
             self._doubts.role_lost()
             broker.controller.until_known = None
         controller = image.brokers.get(image.controller_id)

@@ -92,6 +92,9 @@ class _Disk(FaultyDisk):
         FaultyDisk().slow(seconds)  # refuses a time out of range
         return self._set("slow", seconds)
 
+    def hang(self) -> DiskFault:
+        return self._set("hang")
+
     def torn_write(self) -> DiskFault:
         return self._set("torn_write")
 

@@ -1,0 +1,29 @@
+"""A disk of records that hangs: its broker is replaced, also as the controller, and follows when the disk goes on."""
+
+from barnabas import Producer
+from barnabas.testing import Cluster
+
+SETTINGS = {"broker.session.timeout.ms": 1500, "broker.heartbeat.interval.ms": 300}
+
+
+def test_the_controllers_work_does_not_wait_for_a_disk_of_records() -> None:
+    with Cluster(brokers=3, settings=SETTINGS) as cluster:
+        cluster.create_topic("t", replication_factor=3)
+        cluster.wait_in_sync()
+        hung = cluster.controller
+        cluster.move_leader("t", to=hung)
+        others = {1, 2, 3} - {hung}
+        # a request that nobody answers is sent again after request.timeout.ms
+        with Producer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0, request_timeout_ms=2000) as producer:
+            producer.send("t", b"before").result(30)
+            with cluster.disk(hung).hang():
+                late = producer.send("t", b"while")
+                cluster.wait_for(lambda: cluster.controller in others, what="another controller")
+                cluster.wait_for(lambda: cluster.leader("t") in others, what="another leader")
+                assert late.result(30).offset == 1
+                cluster.broker(min(others)).admin.create_topics("made-meanwhile")
+                assert cluster.in_sync_replicas("t") == others
+            cluster.wait_in_sync()
+            assert cluster.controller != hung
+            assert producer.send("t", b"after").result(30).offset == 2
+        assert [record.value for record in cluster.records("t")] == [b"before", b"while", b"after"]
