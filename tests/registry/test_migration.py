@@ -149,6 +149,11 @@ contents = st.builds(
     ),
     st.integers(0, 3),
     st.lists(st.builds(ROW._replace, reason=st.text(max_size=9), took_ms=st.integers(0, 9)), max_size=3).map(tuple),
+    st.just({}),
+).map(
+    lambda content: content._replace(
+        registrations={node_id: LastRegistration(f"of {node_id}", 2**40) for node_id in content.directories}
+    )
 )
 
 
