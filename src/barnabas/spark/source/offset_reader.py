@@ -242,7 +242,7 @@ class OffsetReader:
         from barnabas.client.offset_messages import OffsetAndMetadata
 
         offsets = {partition: OffsetAndMetadata(each.offset, "", each.epoch) for partition, each in ends.items()}
-        self._watcher.admin(lambda calls: calls.alter_group_offsets(group_id, offsets, timeout=5))
+        self._watcher.admin(lambda calls: calls.alter_group_offsets(group_id, dict(offsets.items()), timeout=5))
 
 
 def _all_of(views: "Iterable[TopicView]") -> Topics:

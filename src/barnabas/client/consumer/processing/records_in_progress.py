@@ -51,7 +51,7 @@ class RecordsInProgress:
         partition = TopicPartition(records[0].topic, records[0].partition)
         if records[0].offset < self._next.get(partition, 0):
             self.forget([partition])
-        epoch_before = NO_LEADER_EPOCH
+        epoch_before: int = NO_LEADER_EPOCH
         if partition not in self._next:
             resumed = self._resumed_from(partition)
             if resumed is not None and resumed.offset == records[0].offset:
