@@ -210,7 +210,7 @@ class UnifiedLog:
 
     @property
     def lacks(self) -> str:
-        """What cannot be read or is missing; '' if the log is whole as far as anybody knows."""
+        """The damage that was found, or what is missing; '' if the log is whole as far as anybody knows."""
         return self.damage.found or ((self.missing or "") if self.holes else "")
 
     def watch_reads(self) -> None:

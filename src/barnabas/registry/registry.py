@@ -272,7 +272,7 @@ class ProducerIdBlock(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What the registry has been at least."""
+    """A state that the registry has reached."""
 
     version: int
     controller_epoch: int
@@ -295,7 +295,7 @@ class Registry(ABC):
     max_leader_changes: int
     """The number of rows of the history of leaders that are kept."""
     _noted = _read = _NOTHING_KNOWN
-    """What is known by others, and what was read: each is set by one thread."""
+    """The state that others know of, and that which was read: each is set by one thread."""
     _outdated = ""
     """The reason for which the registry is not used any more; '' while it is."""
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator,
 from concurrent.futures import Future
 from functools import cached_property, partial
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from uuid import UUID
@@ -67,6 +67,7 @@ __all__ = ["Broker", "BrokerDied"]
 
 T = TypeVar("T")
 
+_PAUSE_TURN_S: Final = 0.1
 _ALIVE_S: Final = 0.2
 """The interval at which a call that waits for the broker's thread checks that the thread is alive."""
 
@@ -256,12 +257,16 @@ class Broker:
         threads do at this moment, such as a write to the registry, they finish."""
         if self._paused is not None:
             return
-        self._running()
+        member = self._running().cluster
         paused: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
         def hold(future: "Future[None]") -> None:
             future.set_result(None)
-            paused.get()()
+            while True:
+                with contextlib.suppress(Empty):
+                    return paused.get(timeout=_PAUSE_TURN_S)()
+                if member is not None:
+                    member.note_turn()  # a process that is stopped has no watchdog that runs
 
         self._result_of(hold)
         self._paused = paused

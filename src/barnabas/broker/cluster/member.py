@@ -315,9 +315,13 @@ class ClusterMember:
 
     def _tick(self) -> None:
         self._doubts.tick()
+        self.note_turn()
+        self._read_if_unsure()
+
+    def note_turn(self) -> None:
+        """Tells the watchdog that the event loop does not stand still."""
         if self._watchdog is not None:
             self._watchdog.turned()
-        self._read_if_unsure()
 
     def _stand_down(self) -> bool:
         """Gives the role of the controller and all leaderships up, because the event loop stands still. Called in the

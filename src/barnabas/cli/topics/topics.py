@@ -44,7 +44,7 @@ _SOURCES: Final = {
     "DYNAMIC_DEFAULT_BROKER_CONFIG": "all brokers",
     "STATIC_BROKER_CONFIG": "the broker's file or command line",
 }
-"""Where a setting comes from that the topic does not have itself."""
+"""The source of a setting that the topic does not have itself, in words."""
 
 Names = Annotated[list[str], Argument("TOPIC", "The topics' names.", check=check_topic_name)]
 

@@ -80,7 +80,7 @@ class OpenFile:
 
 
 class SliceOwner(Protocol):
-    """Whoever has made a slice."""
+    """The owner of a slice, which is told when it cannot be read."""
 
     def slice_failed(self, failed: "HeldSlice", error: Exception) -> None:
         """Called when the slice cannot be read."""

@@ -128,7 +128,7 @@ class ZooKeeperRegistry(Registry):
         self._registered: BrokerImage | None = None
         """This broker's registration, while it has a session."""
         self._directories = b""
-        """What this broker's registration has written of its data directories."""
+        """The content of the node of its data directories, as this broker's registration has written it."""
         self._live_in = 0
         """The session in which the node of this broker was made."""
         self._is_back = False

@@ -49,6 +49,7 @@ def test_a_whole_cluster(kafka: Cluster, in_process: Run) -> None:
             "controller",
             "registry",
             "broker",
+            "release",
             "peers",
             "directory",
             "disks",
