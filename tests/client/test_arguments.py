@@ -140,6 +140,7 @@ CONSUMER: dict[str, dict[str, tuple[Any, list[Any]]]] = {
     "group_metadata": {},
     "health": {},
     "metrics": {},
+    "next_offsets": {},
     "offsets_for_times": {"timestamps": ({PLACE: 1}, at_places([*TIME, None])), "timeout": (5, SECONDS)},
     "partitions_for": {"topic": (TOPIC, [None, *TEXT]), "timeout": (5, SECONDS)},
     "pause": {"partitions": ([PLACE], [None, *PAIRS])},
@@ -167,6 +168,7 @@ CONSUMER: dict[str, dict[str, tuple[Any, list[Any]]]] = {
     },
     "subscription": {},
     "unsubscribe": {},
+    "until_end": {"timeout": (5, SECONDS)},
     "wakeup": {},
 }
 PARTITION = ["0", 1.5, b"0", -1, 2**31, 2**80]

@@ -142,10 +142,12 @@ class Consumer(TaskReading, Generic[K, V]):
                 if pace.end():
                     await asyncio.sleep(0)  # heartbeats must be sent while the application works without a pause
 
-    async def until_end(self, timeout: float | None = None) -> "AsyncIterator[ConsumerRecord[K, V]]":
+    def until_end(self, timeout: float | None = None) -> "AsyncIterator[ConsumerRecord[K, V]]":
         """Yields the records up to the present ends; see `barnabas.Consumer.until_end`."""
+        return self._until_end(seconds_or_none("timeout", timeout))
+
+    async def _until_end(self, limit: float | None) -> "AsyncIterator[ConsumerRecord[K, V]]":
         ends: dict[TopicPartition, int] = {}
-        limit = seconds_or_none("timeout", timeout)
         quiet_since = time.monotonic()
         while True:
             records = await self.poll(LOOK_S)

@@ -135,8 +135,10 @@ class Consumer(ThreadedReading, Generic[K, V]):
         """Yields the records up to the ends that the partitions have once they are assigned, and then stops: it waits
         for the group, which an empty `poll` does not tell from the end. A record counts as processed when more are
         fetched. Raises OperationTimedOut if nothing comes for `timeout` seconds, with None never."""
+        return self._until_end(seconds_or_none("timeout", timeout))
+
+    def _until_end(self, limit: float | None) -> "Iterator[ConsumerRecord[K, V]]":
         ends: dict[TopicPartition, int] = {}
-        limit = seconds_or_none("timeout", timeout)
         quiet_since = time.monotonic()
         while True:
             records = self.poll(LOOK_S)
