@@ -128,7 +128,7 @@ class ReplicatedBrokers:
             name,
             image.topics[name].topic_id,
             tuple(
-                PartitionImage(BrokerId(replicas[0]), LeaderEpoch(10), _ids(replicas), _ids(replicas), 10)
+                PartitionImage(BrokerId(replicas[0]), LeaderEpoch(0), _ids(replicas), _ids(replicas), 10)
                 for replicas in partitions
             ),
         )

@@ -152,7 +152,7 @@ def test_a_registry_that_is_none(data: Path) -> None:
     ("setting", "parts"),
     [
         ("log.segment.byte=1", ("log.segment.byte", "did you mean log.segment.bytes?")),
-        ("completely.unknown=1", ("completely.unknown", "not a setting")),
+        ("num.completely.unknown=1", ("num.completely.unknown",)),
         ("num.partitions=many", ("num.partitions", "many", "Not a number of type INT")),
         ("num.partitions=0", ("num.partitions", "at least 1")),
         ("durability=sometimes", ("durability", "page-cache, fsync")),
