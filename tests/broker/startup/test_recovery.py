@@ -11,13 +11,14 @@ from barnabas.broker.startup.recovery import Recovered, recover_registry
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import UsageError
-from barnabas.log.directories.checkpoints import METADATA_COPY
+from barnabas.log.directories.checkpoints import META_PROPERTIES, METADATA_COPY, format_topic_id, read_properties
 from barnabas.log.log_manager import LogManager
 from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from barnabas.records.builder import build_batch
 from barnabas.records.record import Record
 from barnabas.records.validation import own_batch
 from barnabas.registry.embedded import EmbeddedRegistry
+from barnabas.registry.registry import LastRegistration
 from barnabas.types import TopicPartition
 
 TOPIC_ID = UUID(int=1)
@@ -211,3 +212,19 @@ def test_what_cannot_be_recovered_is_said(cluster: Cluster) -> None:
     cluster.recover(2)
     with pytest.raises(UsageError, match="is there already"):
         cluster.recover(2)
+
+
+def test_a_start_misses_each_directory_that_was_named(cluster: Cluster) -> None:
+    cluster.broker(1, image((1, 2, 3)), (4, 1))
+    cluster.broker(2, image((1, 2, 3)), (4, 2))
+    cluster.recover(1, 2)
+    registry = EmbeddedRegistry(cluster.registry)
+    try:
+        for node_id in (1, 2):
+            ((directory_id, path),) = registry.directories(node_id).items()
+            assert path == cluster.data_dir(node_id)
+            assert format_topic_id(directory_id) == read_properties(f"{path}/{META_PROPERTIES}")["directory.id"]
+        assert registry.last_registration(1) == LastRegistration()
+        assert registry.directories(3) == {}
+    finally:
+        registry.close()

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import pytest
 
 import barnabas
+from barnabas.broker.startup.recovery import recover_registry
 from barnabas.errors import NotYet, UsageError
 from barnabas.testing import Broker, Cluster
 from code_blocks import ROOT
@@ -119,6 +120,14 @@ def put_both_back(place: Place) -> None:
     put_registry_back(place)
 
 
+def recover_registry_and_vanish(place: Place) -> None:
+    lose_registry(place)
+    found = sorted(each.parent for each in place.directory.parent.glob("*/meta.properties"))
+    named = [str(each) for each in found if each.suffix != ".kept"]
+    assert recover_registry(place.registry / "registry.db", named).is_made
+    vanish(place)
+
+
 HAPPENED: Final[dict[tuple[str, str], Callable[[Place], None]]] = {
     ("data directory", "not mounted"): vanish,
     ("data directory", "mounted again"): vanish,
@@ -128,6 +137,7 @@ HAPPENED: Final[dict[tuple[str, str], Callable[[Place], None]]] = {
     ("data directory", "copy of another one here"): replace_by_anothers,
     ("registry", "missing"): lose_registry,
     ("registry", "old copy"): put_registry_back,
+    ("registry", "recovered, and a directory not mounted"): recover_registry_and_vanish,
     ("meta.properties", "missing"): remove("meta.properties"),
     ("directory id", "missing"): edit_properties("directory.id=.*\n", ""),
     ("barnabas-registration", "missing"): remove("barnabas-registration"),
@@ -272,7 +282,7 @@ def test_three_brokers(
         start_all(cluster)
         produce(cluster)
         expected = RECORDS if row.happened.endswith("with the registry") else 2 * RECORDS
-    end_all(cluster, in_order=row.what in ENDED_IN_ORDER)
+    end_all(cluster, in_order=row.what in ENDED_IN_ORDER or row.happened.startswith("recovered"))
     damaged = [1] if who == "one" else [1, 2, 3]
     way_out = is_refused(cell)
     returns = bool(way_out) or row.happened == "mounted again"

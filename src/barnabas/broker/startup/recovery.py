@@ -8,13 +8,20 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from barnabas.broker.cluster.metadata_copy import read_copy
 from barnabas.broker.startup.adoption import next_producer_id
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import CorruptMessage, UsageError
-from barnabas.log.directories.checkpoints import META_PROPERTIES, METADATA_COPY, node_id_of, read_properties
+from barnabas.log.directories.checkpoints import (
+    META_PROPERTIES,
+    METADATA_COPY,
+    node_id_of,
+    parse_topic_id,
+    read_properties,
+)
 from barnabas.log.log_manager import LogManager
 from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from barnabas.registry.content import RegistryContent
@@ -95,7 +102,9 @@ def recover_registry(path: Path, data_dirs: Sequence[str], given_up: Collection[
     )
     if is_made:
         # Each block of producer ids counts as a write, so there were no more of them than versions.
-        content = RegistryContent(recovered, max(producers, version * PRODUCER_IDS_BLOCK))
+        content = RegistryContent(
+            recovered, max(producers, version * PRODUCER_IDS_BLOCK), directories=_directories(data_dirs)
+        )
         EmbeddedRegistry(path, founding=content).close()
     return Recovered(image, image.partition_count, missing, is_made, without_log, out_of_isr)
 
@@ -167,6 +176,15 @@ def _copies(data_dirs: Iterable[str]) -> list[MetadataImage]:
     if len({copy.cluster_id for copy in copies}) > 1:
         raise UsageError("--data-dir: the data directories are of several clusters; name those of one")
     return copies
+
+
+def _directories(data_dirs: Iterable[str]) -> dict[BrokerId, dict[UUID, str]]:
+    """Returns the paths of the directories by their brokers and ids: a start has to miss one that is not there."""
+    found: dict[BrokerId, dict[UUID, str]] = {}
+    for directory in data_dirs:
+        directory_id = parse_topic_id(read_properties(f"{directory}/{META_PROPERTIES}")["directory.id"])
+        found.setdefault(_node_id(directory), {})[directory_id] = os.path.abspath(directory)
+    return found
 
 
 def _node_id(directory: str) -> BrokerId:
