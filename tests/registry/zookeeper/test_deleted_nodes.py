@@ -108,6 +108,7 @@ def test_all_see_the_same_cluster_afterwards(
     assert all(contents(image) == contents(cluster.before) for image in cluster.images())
     three, _ = registered(harness, 3)
     assert three.cluster_secret() == cluster.secret
+    assert three.incarnation() == cluster.one.incarnation(), "those that run would refuse it"
     assert all(map(three.directories, (1, 2)))
     assert three.load().image.brokers[BrokerId(3)].fenced, "it is not alone"
     assert three.allocate_producer_ids().first >= cluster.block.first + cluster.block.size

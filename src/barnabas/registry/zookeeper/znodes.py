@@ -218,6 +218,9 @@ class State(NamedTuple):
     brokers: int = -1
     next_producer_id: int = -1
     """The first producer id that was not given out yet, as PRODUCER_IDS has it; -1 if that is not known."""
+    incarnation: str = ""
+    """Tells this registry from one that was put back or made anew; '' if no broker of a release that knows it has
+    written. It stays when a deleted secret is made again."""
 
     def describing(self, image: MetadataImage) -> "State":
         return self._replace(topics=len(image.topics), brokers=len(image.brokers))
@@ -273,6 +276,7 @@ class State(NamedTuple):
             tuple((row[0], Touched(*map(frozenset, row[lists]))) for row in found["history"]),
             move,
             *(int(found.get(name, -1)) for name in ("topics", "brokers", "next_producer_id")),
+            incarnation=str(found.get("incarnation", "")),
         )
 
 

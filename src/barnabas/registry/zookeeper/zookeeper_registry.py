@@ -148,11 +148,11 @@ class ZooKeeperRegistry(Registry):
                 if found is None or secret is None:
                     raise RegistryUnavailable(f"the registry's {znodes.CLUSTER_ID} or {znodes.SECRET} is gone")
                 self._secret = secret.data
-                self._incarnation = f"{secret.created_ms:x}"
                 self._image = MetadataImage(znodes.parse_cluster_id(found.data))
                 self._state = State(0, _NO_BROKER, 0, 0)
                 self._node_version = 0
                 self._refresh()
+                self._incarnation = self._state.incarnation or f"{secret.created_ms:x}"
                 if self._session.read([znodes.FEATURE]) == [None]:  # the founder may have been of an older release
                     self._session.make([znodes.FEATURE], znodes.FEATURES)
         except BaseException:
@@ -335,7 +335,8 @@ class ZooKeeperRegistry(Registry):
                 raise
 
     def _set_state(self, planned: _Plan) -> Operation:
-        return Set(znodes.STATE, planned.state.describing(planned.change.image).encoded(), self._node_version)
+        state = planned.state.describing(planned.change.image)._replace(incarnation=self._incarnation)
+        return Set(znodes.STATE, state.encoded(), self._node_version)
 
     def _took_place(self, planned: _Plan) -> None:
         self._image, self._state = planned.change.image, planned.state
