@@ -534,6 +534,7 @@ class Broker:
         if renewed:
             controller.renew_leadership(renewed)
             self._image = controller.image
+        self.log_manager.note_registration(controller.broker_epoch, accepted=True)
         self.controller = ControllerThread(controller, self.loop, runs_inline=self._controller_runs_inline)
         if is_remote:
             self.registry.watch(self._wake_controller)

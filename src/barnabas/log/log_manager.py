@@ -195,11 +195,14 @@ class LogManager:
         except OSError as error:
             raise self.unusable(error) from error
 
-    def note_registration(self, broker_epoch: int) -> None:
+    def note_registration(self, broker_epoch: int, *, accepted: bool = False) -> None:
         """Notes in each directory that this registration was made, and that others know which records may have been
-        lost: until then the next start says so again. Raises UsageError."""
+        lost: until then the next start says so again. Those that the operator has `accepted` follow by a call of their
+        own. Raises UsageError."""
         try:
             for directory in self.directories:
+                if directory.is_accepted is not accepted:
+                    continue
                 if directory.may_have_lost_records:
                     self._mark_running(directory)
                 directory.note_registration(broker_epoch)

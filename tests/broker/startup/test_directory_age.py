@@ -1,6 +1,7 @@
 """Data directories of a cluster that are not what its brokers had: not mounted for a start, mounted again, put back
 from an old copy. Nobody leads with less than all that was acknowledged."""
 
+import base64
 import contextlib
 import json
 import shutil
@@ -8,11 +9,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 import barnabas
-from barnabas.errors import NotYet
+from barnabas.broker import server
+from barnabas.broker.startup.directory_age import DirectoryDoubts
+from barnabas.controller.controller import Controller
+from barnabas.errors import NotYet, UsageError
 from barnabas.log.directories import data_directory
 from barnabas.log.directories.checkpoints import read_properties
 from barnabas.registry.embedded import EmbeddedRegistry
@@ -253,6 +258,28 @@ def test_a_broker_may_be_killed_at_every_step_of_its_registration(
     for _ in range(2):
         with on(*two) as broker:
             assert broker.end_offsets("t") == [2] * PARTITIONS
+
+
+def test_a_kill_before_the_new_leader_epochs_of_an_accepted_directory_leaves_it_old(
+    two: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    second = two[1]
+    put_back(second.with_name("second.copy"), second)
+    accepted = [UUID(bytes=base64.urlsafe_b64decode(f"{directory_id(second)}=="))]
+    with monkeypatch.context() as patch:
+        patch.setattr(Controller, "renew_leadership", kill)
+        patch.setattr(EmbeddedRegistry, "end_session", lambda self: None)
+        patch.setattr(server, "DirectoryDoubts", lambda *args, **_: DirectoryDoubts(*args, accepted=accepted))
+        with pytest.raises(Killed):
+            on(*two).start()
+    with pytest.raises(UsageError, match="--accept-old-dir"):
+        on(*two).start()
 
 
 def test_the_mark_of_a_clean_shutdown_has_the_broker_epoch(tmp_path: Path) -> None:

@@ -115,6 +115,8 @@ class DirectoryDoubts:
         suspect = [*old, *self._vanished]
         self._accepted = [each for each in suspect if each.directory_id in accepted]
         self._refused = [each for each in suspect if each not in self._accepted]
+        for directory in self._accepted:
+            directory.is_accepted = True
         self._is_alone = not image.brokers.keys() - {node_id}
         self.exist = bool(missing or suspect)
         """Whether there is any doubt."""

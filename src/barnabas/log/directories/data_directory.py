@@ -152,6 +152,9 @@ class DataDirectory:
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
         self.cluster_id = ""
+        self.is_accepted = False
+        """Whether the operator has accepted that records may be missing here: until clients are told so by new leader
+        epochs, the disk must not say that the directory is current."""
         self.directory_id: uuid.UUID | None = None
         self.used = False
         """Whether a broker has used the directory: it has meta.properties. Known after `claim`."""
@@ -353,7 +356,8 @@ class DataDirectory:
             mark = mark._replace(registration_id=recorded)
         self.mark = mark._replace(next_id=next_id)
         # a copy is one until all of it is verified, and others know what may be lost
-        write_registration_mark(self.path, self.mark, in_place=self._is_in_place)
+        if not self.is_accepted:
+            write_registration_mark(self.path, self.mark, in_place=self._is_in_place)
 
     def note_registration(self, broker_epoch: int) -> None:
         """Notes that the registration was made. Blocks for a sync. Raises OSError."""
