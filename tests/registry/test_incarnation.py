@@ -10,9 +10,13 @@ from uuid import UUID
 import pytest
 
 from barnabas.config.endpoints import Endpoint
+from barnabas.registry import embedded
+from barnabas.registry.broker_locks import BrokerLocks
 from barnabas.registry.embedded import EmbeddedRegistry
+from barnabas.registry.incarnation import settle_incarnation
 from barnabas.registry.processes import begin_process, end_process
 from barnabas.registry.registry import BrokerRegistration
+from barnabas.registry.sqlite_file import SqliteFile
 from barnabas.types import BrokerId
 
 INTERNAL = Endpoint("INTERNAL", "SASL_PLAINTEXT", "127.0.0.1", 9094)
@@ -101,7 +105,7 @@ def test_a_machine_that_was_started_anew_may_be_a_clone(opened: Open, processes:
 def test_brokers_of_the_release_before_go_on_with_a_file_that_is_upgraded(
     opened: Open, processes: list[str], path: Path
 ) -> None:
-    registry = opened(path, 1)
+    registry = opened(path)
     for node_id, process in enumerate(processes, 1):
         assert register(opened(path), node_id, process) is not None
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
@@ -113,3 +117,17 @@ def test_brokers_of_the_release_before_go_on_with_a_file_that_is_upgraded(
     for each in (registry, upgraded):
         each.abandon()
     assert opened(path, boot="tuesday").incarnation() == upgraded.incarnation(), "they may run in another container"
+
+
+def test_the_founder_holds_its_lock_while_it_settles_the_incarnation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = []
+
+    def settle(db: SqliteFile, boot: str, locks: BrokerLocks) -> str:
+        held.append(locks.holds(1))
+        return settle_incarnation(db, boot, locks)
+
+    monkeypatch.setattr(embedded, "settle_incarnation", settle)
+    EmbeddedRegistry(tmp_path / "registry.db", node_id=1).close()
+    assert held == [True]

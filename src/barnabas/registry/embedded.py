@@ -90,10 +90,10 @@ class EmbeddedRegistry(Registry):
         self._watchers: list[Callable[[], None]] = []
         self._node_id: int | None = None
         self._epoch = 0
-        if node_id is not None and path.exists():
-            self._locks.hold(node_id)  # before others look whether anybody uses the file
         try:
             self._db = tables.open_file(path, room)
+            if node_id is not None:
+                self._locks.hold(node_id)  # before others look whether anybody uses the file, which is there by now
             content = founding or RegistryContent(MetadataImage(new_cluster_id(), version=1))
             with self._db.transaction(durable=bool(content.image.topics or content.image.broker_configs)):
                 if tables.has_tables(self._db):
