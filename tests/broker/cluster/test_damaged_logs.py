@@ -71,13 +71,13 @@ def gone(log: UnifiedLog) -> None:
 
 
 @pytest.mark.parametrize("damage", [wrong_checksum, no_header, cut_short, gone])
-def test_another_leads_and_the_damaged_log_is_copied_anew(
+def test_another_leads_and_the_damaged_log_is_copied_anew_and_kept(
     cluster: Cluster, damage: Callable[[UnifiedLog], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     leader = cluster.leader("t")
     damaged = log_of(cluster, leader)
     damage(damaged)
-    with caplog.at_level(logging.ERROR):
+    with caplog.at_level(logging.WARNING):
         assert values(cluster) == RECORDS
     assert cluster.leader("t") != leader
     said = [record.getMessage() for record in caplog.records if "damaged" in record.getMessage()]
@@ -88,3 +88,7 @@ def test_another_leads_and_the_damaged_log_is_copied_anew(
     assert copied is not damaged
     assert copied.log_end_offset == len(RECORDS)
     assert Path(copied.directory).name == "t-0"
+    server_of(cluster.broker(leader)).log_manager.remove_deleted(1 << 62)
+    (kept,) = Path(copied.directory).parent.glob("t-0.*-stray")
+    assert kept.samefile(damaged.directory)
+    assert str(kept) in caplog.text

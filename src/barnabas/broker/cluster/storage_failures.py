@@ -5,8 +5,8 @@ records that cannot be read. In all cases the broker leaves the ISR, and the lea
 another in-sync replica.
 
 A damaged log is copied anew from the leader, once nothing that this broker has fetched with it counts any more: the
-controller has begun a new leader epoch, and the replica is in no list of those that may lead. The log of before is kept
-until the copy is in sync.
+controller has begun a new leader epoch, and the replica is in no list of those that may lead. The log of before stays:
+the leader's may lack other records. The operator removes it.
 """
 
 from collections.abc import Callable, Iterable
@@ -44,8 +44,6 @@ class StorageFailures:
         self._told: dict[TopicPartition, float] = {}
         self._copied: dict[TopicPartition, float] = {}
         """The times at which copies were begun."""
-        self._aside: dict[TopicPartition, str] = {}
-        """The directories of the logs that are copied anew, until the copies are in sync."""
         broker.replica_manager.on_storage_failure.append(self.failed)
 
     def failed(self, topic_partition: TopicPartition) -> None:
@@ -94,11 +92,6 @@ class StorageFailures:
                     self.failed(topic_partition)
                 elif self._may_copy_anew(partition, replica):
                     self._copy_anew(topic_partition)
-        for topic_partition, directory in list(self._aside.items()):
-            partition = image.partition(*topic_partition)
-            if partition is None or self._broker.node_id in partition.isr:
-                del self._aside[topic_partition]
-                self._broker.log_manager.discard_files([directory])
 
     def _is_to_give_up(self, partition: PartitionImage | None, replica: Partition | None) -> TypeGuard[PartitionImage]:
         if replica is None or not replica.log.lacks:
@@ -128,9 +121,11 @@ class StorageFailures:
         except KafkaError as error:
             broker.log.error("%s cannot be copied anew: %s", topic_partition, error)
             return
-        self._aside[topic_partition] = directory
         broker.log.warning(
-            "%s is copied anew from its leader; the damaged log is kept as %s until then", topic_partition, directory
+            "%s is copied anew from its leader; the damaged log is kept as %s: remove it when the copy is in sync and "
+            "nobody misses records",
+            topic_partition,
+            directory,
         )
         self._replicas_changed(topic_partition.topic)
 
