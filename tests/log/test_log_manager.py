@@ -295,3 +295,26 @@ def test_a_directory_that_fails_keeps_no_other_from_its_checkpoints(tmp_path: Pa
     assert f"{A1.topic} {A1.partition} 0" in (tmp_path / "two" / HIGH_WATERMARK_CHECKPOINT).read_text()
     (tmp_path / "unmounted").rename(tmp_path / "one")
     manager.shutdown()
+
+
+def test_a_new_log_is_made_where_there_is_room_and_a_damaged_ones_copy_on_another_disk(rig, monkeypatch) -> None:
+    manager = start(LogManager([rig.root / name for name in ("one", "two", "three")], rig.clock, boot_id="boot-1"))
+    one, two, three = manager.directories
+    for device, directory in enumerate(manager.directories):
+        directory.device = device
+    free = {one.path: 0, two.path: 1 << 40, three.path: 1 << 40}
+    monkeypatch.setattr("barnabas.log.log_manager.free_bytes", free.__getitem__)
+    partitions = [TopicPartition("a", number) for number in range(6)]
+    assert {manager.choose_directory(tp, 0) for tp in partitions} == {two, three}
+    two.has_failed = True
+    assert {manager.choose_directory(tp, 0) for tp in partitions} == {three}
+    two.has_failed = False
+    manager.create(A0, None, CONFIG, replica_position=0)
+    home = manager.directory_of(A0)
+    (other,) = {two, three} - {home}
+    assert manager.choose_directory(A0, 0, anew=True) is other
+    free[other.path] = 1
+    assert manager.choose_directory(A0, 0, room=100, anew=True) is home
+    assert manager.aside(A0) == ""
+    assert manager.put_aside(A0) == manager.aside(A0) != manager.aside(A1)
+    manager.shutdown()

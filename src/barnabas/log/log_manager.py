@@ -8,6 +8,7 @@ import contextlib
 import errno
 import logging
 import os
+import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -34,11 +35,13 @@ from barnabas.log.directories.data_directory import (
     STRAY_SUFFIX,
     Belongs,
     DataDirectory,
+    aside_directory_name,
     read_boot_id,
 )
 from barnabas.log.directories.deletion_queue import DeletionQueue
 from barnabas.log.directories.disk import Disk, ResourcePool, default_pool_limit, fsync_directory
 from barnabas.log.directories.placement import DirectoryUse, choose_directory
+from barnabas.log.directories.space_reserve import free_bytes
 from barnabas.log.flush import FlushTask
 from barnabas.log.future_logs import FutureLog, FutureLogs
 from barnabas.log.log_loader import LogEnvironment, ProgressCallback, Verification, create_log, load_log
@@ -59,6 +62,8 @@ WAYS_OUT: Final = {
     errno.ENFILE: "raise the machine's limit on open files (fs.file-max)",
 }
 """The advice for an operator about an error of the operating system."""
+_ROOM_MIN: Final = 16 * 1024**2
+"""A directory with less free space gets no new log if another one has more."""
 _PREFERRED_MAX: Final = 10_000
 """The number of partitions without a log whose directory is remembered. Clients may name any."""
 
@@ -355,7 +360,7 @@ class LogManager:
             if topic_id is not None and log.topic_id is None:
                 self._set_topic_id(log, topic_id)
             return log
-        directory = self._preferred.get(topic_partition) or self._chosen(topic_partition, replica_position)
+        directory = self._preferred.get(topic_partition) or self.choose_directory(topic_partition, replica_position)
         path = f"{directory.path}/{topic_partition}"
         try:
             # entries of other deleted logs go with it, so that a topic with many partitions waits for one sync
@@ -377,9 +382,36 @@ class LogManager:
         except OSError as error:
             raise KafkaStorageError(f"{log.directory}: {error.strerror}") from error
 
-    def _chosen(self, topic_partition: TopicPartition, replica_position: int | None) -> DataDirectory:
-        uses = [DirectoryUse(directory.device, self._counts[directory]) for directory in self.directories]
+    def choose_directory(
+        self,
+        topic_partition: TopicPartition,
+        replica_position: int | None,
+        *,
+        room: int = _ROOM_MIN,
+        anew: bool = False,
+    ) -> DataDirectory:
+        """Returns the directory for a log that needs `room`: one that has it, if there is any. `anew` is for a log that
+        is damaged where it is: on another disk, if there is one with room."""
+        if len(self.directories) == 1:
+            return self.directories[0]
+        usable = [not each.has_failed and free_bytes(each.path) >= room for each in self.directories]
+        if anew:
+            device = self._home[topic_partition].device
+            elsewhere = [known and each.device != device for known, each in zip(usable, self.directories, strict=True)]
+            usable = elsewhere if any(elsewhere) else usable
+        uses = [
+            DirectoryUse(each.device, self._counts[each], is_usable)
+            for each, is_usable in zip(self.directories, usable, strict=True)
+        ]
         return self.directories[choose_directory(topic_partition, replica_position, uses)]
+
+    def aside(self, topic_partition: TopicPartition) -> str:
+        """Returns the directory of a log of this partition that was put aside; '' if there is none. Raises OSError."""
+        unique = "0" * 32
+        before, after = aside_directory_name(topic_partition, STRAY_SUFFIX, uuid.UUID(unique)).rsplit(unique, 1)
+        known = re.compile(re.escape(before) + "[0-9a-f]{32}" + re.escape(after))
+        names = ((each.path, name) for each in self.directories for name in os.listdir(each.path))
+        return next((f"{path}/{name}" for path, name in names if known.fullmatch(name)), "")
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Deletes a log now; its files are removed after file.delete.delay.ms. Raises KafkaStorageError.

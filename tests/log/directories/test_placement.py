@@ -52,3 +52,12 @@ def test_of_several_directories_on_a_disk_the_emptiest_is_taken() -> None:
     directories = [DirectoryUse(A, 2), DirectoryUse(B, 7), DirectoryUse(A, 1), DirectoryUse(B, 9)]
     assert {choose_directory(TopicPartition("t", 0), position, directories) for position in range(2)} == {1, 2}
     assert choose_directory(TopicPartition("t", 0), None, directories) == 2
+
+
+def test_what_is_full_or_has_failed_is_left_out_while_another_is_usable() -> None:
+    for position in (0, 1, 2, None):
+        full = [DirectoryUse(A, 0, is_usable=False), DirectoryUse(B, 5), DirectoryUse(C, 5)]
+        assert choose_directory(TopicPartition("t", 0), position, full) in (1, 2)
+        same_disk = [DirectoryUse(A, 0, is_usable=False), DirectoryUse(A, 5)]
+        assert choose_directory(TopicPartition("t", 0), position, same_disk) == 1
+        assert choose_directory(TopicPartition("t", 0), position, full[:1]) == 0

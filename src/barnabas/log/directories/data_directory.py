@@ -172,6 +172,8 @@ class DataDirectory:
         """Whether records that were acknowledged may not be on the device. Known after `states`."""
         self.device = -1
         """The device of the file system, known after `open`."""
+        self.has_failed = False
+        """Whether `failure` has found last that the directory is lost."""
         self._is_in_place = True
         """Whether the directory's files were not replaced by copies, as far as the mark tells."""
         self._lock_fd = -1
@@ -296,7 +298,9 @@ class DataDirectory:
                 os.close(fd)
             os.unlink(path)
         except OSError as error:
-            return error if error.errno in _LOST else None
+            self.has_failed = error.errno in _LOST
+            return error if self.has_failed else None
+        self.has_failed = False
         return None
 
     # -- how the last process ended ------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ class DirectoryUse(NamedTuple):
 
     device: int
     logs: int
+    is_usable: bool = True
+    """Whether it has room, and has not failed."""
 
 
 def choose_directory(
@@ -24,8 +26,16 @@ def choose_directory(
     Brokers of one machine that have directories on the same disks choose each by itself: by the partition and by the
     place among its replicas, which differs, they take turns over the disks, or over the directories if there is one
     disk. On a disk with several directories the one with the fewest logs is taken; without other replicas
-    (`replica_position` is None) that of all.
+    (`replica_position` is None) that of all. If a turn comes to what is not usable, those that are take turns.
     """
+    found = _choose(topic_partition, replica_position, directories)
+    usable = [index for index, directory in enumerate(directories) if directory.is_usable]
+    if not usable or found in usable:
+        return found
+    return usable[_choose(topic_partition, replica_position, [directories[index] for index in usable])]
+
+
+def _choose(topic_partition: TopicPartition, replica_position: int | None, directories: Sequence[DirectoryUse]) -> int:
     chosen = list(range(len(directories)))
     if replica_position is not None:
         turn = zlib.crc32(topic_partition.topic.encode()) + topic_partition.partition + replica_position

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["SpaceReserve"]
+__all__ = ["SpaceReserve", "free_bytes"]
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class SpaceReserve:
 
     def is_needed(self, wanted: int) -> bool:
         """Whether there are fewer than `wanted` bytes free, so that `lent` would cut the reserve."""
-        return self._size > 0 and _free_bytes(self._directory) < wanted and self._held() > 0
+        return self._size > 0 and free_bytes(self._directory) < wanted and self._held() > 0
 
     def ensure(self, wanted: int) -> None:
         """Makes `wanted` bytes free, out of the reserve if necessary. `refill` reserves the unused rest again."""
@@ -66,7 +66,7 @@ class SpaceReserve:
                 self._grow(self._cut_from)
                 self._cut_from = 0
             missing = self._size - self._held()
-            if missing > 0 and _free_bytes(self._directory) >= missing + self._size:
+            if missing > 0 and free_bytes(self._directory) >= missing + self._size:
                 self._grow(self._size)
             self._reported = self._reported and self._held() < self._size
 
@@ -74,7 +74,7 @@ class SpaceReserve:
         """Frees the missing bytes. Returns the former size of the reserve, 0 if nothing was freed."""
         if not self._size:
             return 0
-        missing = wanted - _free_bytes(self._directory)
+        missing = wanted - free_bytes(self._directory)
         if missing <= 0 or not (held := self._held()):
             return 0
         try:
@@ -120,7 +120,8 @@ class SpaceReserve:
             os.close(fd)
 
 
-def _free_bytes(directory: str) -> int:
+def free_bytes(directory: str) -> int:
+    """Returns the space that is left for records on the disk of a directory; 0 if the disk does not tell."""
     try:
         status = os.statvfs(directory)
     except OSError:
