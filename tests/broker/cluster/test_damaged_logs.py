@@ -13,7 +13,7 @@ from barnabas.errors import CorruptMessage
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.testing import Cluster
 from barnabas.types import TopicPartition
-from broker.wire import server_of
+from broker.wire import on_loop, server_of
 
 RECORDS = [b"record %d" % number for number in range(40)]
 
@@ -92,3 +92,43 @@ def test_another_leads_and_the_damaged_log_is_copied_anew_and_kept(
     (kept,) = Path(copied.directory).parent.glob("t-0.*-stray")
     assert kept.samefile(damaged.directory)
     assert str(kept) in caplog.text
+
+
+def leader_is_damaged(cluster: Cluster, damaged: UnifiedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    for log in (log_of(cluster, node_id) for node_id in (1, 2, 3)):
+        if log is not damaged:
+            log.damage.found = "another part cannot be read"
+
+
+def no_room(cluster: Cluster, damaged: UnifiedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.broker.cluster.storage_failures.free_bytes", lambda path: damaged.size_bytes - 1)
+
+
+def an_earlier_copy(cluster: Cluster, damaged: UnifiedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path(f"{damaged.directory}.{'0' * 32}-stray").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        (leader_is_damaged, "is damaged as well: another part cannot be read"),
+        (no_room, "bytes that are needed"),
+        (an_earlier_copy, "is of an earlier copy"),
+    ],
+)
+def test_a_damaged_log_is_put_aside_only_if_the_copy_can_be_finished(
+    cluster: Cluster,
+    reason: Callable[[Cluster, UnifiedLog, pytest.MonkeyPatch], None],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    leader = cluster.leader("t")
+    damaged = log_of(cluster, leader)
+    reason(cluster, damaged, monkeypatch)
+    on_loop(cluster.broker(leader), lambda: damaged.damage.note("a part cannot be read"))
+    cluster.wait_for(lambda: "t-0 is not copied: " in caplog.text, what="the reason is told")
+    assert said in caplog.text
+    assert cluster.leader("t") != leader
+    assert log_of(cluster, leader) is damaged
+    assert Path(damaged.directory).name == "t-0"

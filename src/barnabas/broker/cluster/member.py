@@ -176,6 +176,7 @@ class ClusterMember:
         storage_failures = StorageFailures(
             self._broker,
             self._controller,
+            self.peers,
             replicas_changed=lambda topic: fetchers.image_changed(self._broker.image, [topic]),
         )
         self._controller_changed()

@@ -6,44 +6,56 @@ another in-sync replica.
 
 A damaged log is copied anew from the leader, once nothing that this broker has fetched with it counts any more: the
 controller has begun a new leader epoch, and the replica is in no list of those that may lead. The log of before stays:
-the leader's may lack other records. The operator removes it.
+the leader's may lack other records. The operator removes it, and no second copy is begun before. One log is copied at a
+time, if its leader knows of no damage and the disk has room.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeGuard
 
 from barnabas.broker.peers.controller_channel import ControllerChannel
+from barnabas.broker.peers.peer_connections import PeerConnections
 from barnabas.broker.requests.late_responses import run_handler
 from barnabas.broker.services import BrokerServices
-from barnabas.errors import BarnabasError, KafkaError
+from barnabas.errors import BarnabasError, KafkaError, KafkaStorageError
 from barnabas.log.directories.data_directory import DataDirectory
+from barnabas.log.directories.space_reserve import free_bytes
 from barnabas.metadata.image import NO_LEADER, PartitionImage
+from barnabas.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from barnabas.protocol.peer_messages.give_up_replicas import GivenUpReplica, GiveUpReplicasRequest
 from barnabas.replication.partition import Partition
-from barnabas.types import TopicPartition
+from barnabas.replication.replica_manager import replica_position
+from barnabas.types import BrokerId, TopicPartition
 
 __all__ = ["StorageFailures"]
 
 AGAIN_S: Final = 1.0
 """A replica that fails all the time is told no more often."""
-COPY_AGAIN_S: Final = 600.0
-"""A copy that is damaged as well is not made again before: the disk is not worth it."""
+ASK_AGAIN_S: Final = 60.0
+"""The time between two tries to begin a copy."""
 
 
 class StorageFailures:
     """Used on the event loop's thread."""
 
     def __init__(
-        self, broker: BrokerServices, controller: ControllerChannel, *, replicas_changed: Callable[[str], None]
+        self,
+        broker: BrokerServices,
+        controller: ControllerChannel,
+        peers: PeerConnections,
+        *,
+        replicas_changed: Callable[[str], None],
     ) -> None:
         """`replicas_changed` is called with the topic of a replica that begins with another log."""
         self._broker = broker
         self._replicas_changed = replicas_changed
         self._controller = controller
+        self._peers = peers
         self._failed: dict[TopicPartition, None] = {}
         self._told: dict[TopicPartition, float] = {}
-        self._copied: dict[TopicPartition, float] = {}
-        """The times at which copies were begun."""
+        self._asked_at = -ASK_AGAIN_S
+        self._copying: TopicPartition | None = None
+        """The log that is copied anew. One at a time: a copy that cannot be finished puts no other log aside."""
         broker.replica_manager.on_storage_failure.append(self.failed)
 
     def failed(self, topic_partition: TopicPartition) -> None:
@@ -84,14 +96,27 @@ class StorageFailures:
     def check_damaged(self) -> None:
         """Looks after the replicas whose logs are damaged: another one may be in sync by now. Called periodically."""
         image = self._broker.image
+        self._note_end_of_copy()
+        to_copy = []
         for replica in list(self._broker.replica_manager.all()):
             if replica.log.lacks:
-                topic_partition = replica.topic_partition
-                partition = image.partition(*topic_partition)
+                partition = image.partition(*replica.topic_partition)
                 if self._is_to_give_up(partition, replica):
-                    self.failed(topic_partition)
+                    self.failed(replica.topic_partition)
                 elif self._may_copy_anew(partition, replica):
-                    self._copy_anew(topic_partition)
+                    to_copy.append(replica)
+        now = self._broker.loop.time()
+        if to_copy and self._copying is None and now - self._asked_at >= ASK_AGAIN_S:
+            self._asked_at = now
+            run_handler(self._broker.loop, self._copy_first(to_copy))
+
+    def _note_end_of_copy(self) -> None:
+        if self._copying is None:
+            return
+        partition = self._broker.image.partition(*self._copying)
+        node_id = self._broker.node_id
+        if partition is None or node_id in partition.isr or node_id not in partition.replicas:
+            self._copying, self._asked_at = None, -ASK_AGAIN_S
 
     def _is_to_give_up(self, partition: PartitionImage | None, replica: Partition | None) -> TypeGuard[PartitionImage]:
         if replica is None or not replica.log.lacks:
@@ -109,25 +134,68 @@ class StorageFailures:
             return False
         if partition.leader_epoch != replica.leader_epoch or partition.leader in (NO_LEADER, self._broker.node_id):
             return False
-        now = self._broker.loop.time()
-        copied_at = self._copied.get(replica.topic_partition, -COPY_AGAIN_S)
-        return not self._is_eligible(partition) and now - copied_at >= COPY_AGAIN_S
+        return not self._is_eligible(partition)
 
-    def _copy_anew(self, topic_partition: TopicPartition) -> None:
-        broker = self._broker
-        self._copied[topic_partition] = broker.loop.time()
+    async def _copy_first(self, replicas: Sequence[Partition]) -> None:
+        """Begins to copy the first of these logs that can be copied."""
+        for replica in replicas:
+            topic_partition = replica.topic_partition
+            try:
+                why_not = await self._copy_anew(replica)
+            except (BarnabasError, OSError) as error:
+                why_not = str(error)
+            if self._copying is not None:
+                return
+            if why_not:
+                self._broker.failures.warn("copying damaged logs", f"{topic_partition} is not copied: {why_not}")
+
+    async def _copy_anew(self, replica: Partition) -> str:
+        """Begins to copy a log anew. Returns why it cannot be. Raises BarnabasError, OSError."""
+        broker, topic_partition = self._broker, replica.topic_partition
+        logs = broker.log_manager
+        aside = logs.aside(topic_partition)
+        if aside:
+            return f"{aside} is of an earlier copy: look at the disk, and remove it if nobody misses its records"
+        size, damage = await self._leaders_log(topic_partition, replica.leader_id)
+        if damage:
+            return f"the log of its leader, broker {replica.leader_id}, is damaged as well: {damage}"
+        partition = broker.image.partition(*topic_partition)
+        current = broker.replica_manager.get(*topic_partition)
+        if partition is None or current is not replica or not self._may_copy_anew(partition, replica):
+            return ""
+        if self._copying is not None:
+            return ""
+        room = max(size, replica.log.size_bytes) + broker.config.log_dir_reserve_bytes
+        position = replica_position(partition, broker.node_id)
+        directory = logs.choose_directory(topic_partition, position, room=room, anew=True)
+        if free_bytes(directory.path) < room:
+            return f"{directory.path} has not the {room} bytes that are needed: make room there"
+        logs.prefer(*topic_partition, directory)
+        self._copying = topic_partition
         try:
-            directory = broker.replica_manager.copy_anew(topic_partition)
-        except KafkaError as error:
-            broker.log.error("%s cannot be copied anew: %s", topic_partition, error)
-            return
+            kept = broker.replica_manager.copy_anew(topic_partition)
+        except KafkaError:
+            self._copying = None
+            raise
         broker.log.warning(
             "%s is copied anew from its leader; the damaged log is kept as %s: remove it when the copy is in sync and "
             "nobody misses records",
             topic_partition,
-            directory,
+            kept,
         )
         self._replicas_changed(topic_partition.topic)
+        return ""
+
+    async def _leaders_log(self, topic_partition: TopicPartition, leader_id: BrokerId) -> tuple[int, str]:
+        """Returns the size of the leader's log, and what that is known to lack. Raises BarnabasError."""
+        topic = DescribableLogDirTopic(topic=topic_partition.topic, partitions=[topic_partition.partition])
+        response = await self._peers.send(leader_id, DescribeLogDirsRequest(topics=[topic]))
+        for directory in response.results:
+            for described in directory.topics:
+                for each in described.partitions:
+                    if not each.is_future_key:
+                        return each.partition_size, each.damage or ""
+        raise KafkaStorageError(f"broker {leader_id} does not tell what it has of {topic_partition}")
 
     async def _tell(self) -> None:
         failed, self._failed = self._failed, {}

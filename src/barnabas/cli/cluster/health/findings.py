@@ -178,8 +178,9 @@ def _way_to(peer: UnreachedPeer) -> str:
 
 
 _WAY_OF_DAMAGED: Final = (
-    "look at the disk; where another replica is in sync that one leads, and the damaged log is copied anew within"
-    " seconds. Where none is, bring one back; records that no replica has any more are passed over by a seek beyond"
+    "look at the disk; where another replica is in sync that one leads, and the damaged log is put aside (-stray) and"
+    " copied anew, or the broker's log says why not. Where none is, bring one back; records that no replica has any"
+    " more are passed over by a seek beyond"
 )
 
 
