@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -20,7 +21,8 @@ def test_a_loop_that_stands_still_is_told_until_it_is_heard_and_once_more_each_t
 ) -> None:
     calls: list[str] = []
 
-    def stands_still() -> bool:
+    def stands_still(still_stands: Callable[[], bool]) -> bool:
+        assert still_stands()
         calls.append(threading.current_thread().name)
         told[len(calls) > 2].set()
         return len(calls) > 1  # the first time the registry does not respond
@@ -40,7 +42,7 @@ def test_a_loop_that_stands_still_is_told_until_it_is_heard_and_once_more_each_t
 
 
 def test_a_loop_that_turns_is_left_alone(told: list[threading.Event]) -> None:
-    def stands_still() -> bool:
+    def stands_still(still_stands: Callable[[], bool]) -> bool:
         told[0].set()
         return True
 
@@ -49,3 +51,27 @@ def test_a_loop_that_turns_is_left_alone(told: list[threading.Event]) -> None:
         watchdog.turned()
         assert not told[0].wait(0.05)
     watchdog.close()
+
+
+def test_a_decision_that_waited_hears_that_the_loop_has_gone_on(told: list[threading.Event]) -> None:
+    """Its turn comes late behind a slow write to the registry."""
+    stands: list[bool] = []
+
+    def stands_still(still_stands: Callable[[], bool]) -> bool:
+        stands.append(still_stands())
+        told[0].set()
+        assert told[1].wait(30)
+        stands.append(still_stands())
+        told[0].set()
+        return True
+
+    watchdog = LoopWatchdog(LIMIT_S, stands_still, logging.getLogger("barnabas.test"))
+    try:
+        assert told[0].wait(30)
+        told[0].clear()
+        watchdog.turned()
+        told[1].set()
+        assert told[0].wait(30)
+    finally:
+        watchdog.close()
+    assert stands[:2] == [True, False]

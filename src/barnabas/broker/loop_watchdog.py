@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 __all__ = ["LoopWatchdog"]
@@ -19,9 +20,10 @@ _LOOKS: Final = 8
 class LoopWatchdog:
     """A thread that looks whether the loop turns. Made and closed on the loop's thread, which calls `turned`."""
 
-    def __init__(self, limit_s: float, stands_still: Callable[[], bool], log: logging.Logger) -> None:
+    def __init__(self, limit_s: float, stands_still: Callable[[Callable[[], bool]], bool], log: logging.Logger) -> None:
         """`stands_still` is called in the thread when the loop has not turned for so long. Returns whether it has done
-        what is to be done; otherwise it is called again. It must not wait for the loop, nor for what that may hold."""
+        what is to be done; otherwise it is called again. It must not wait for the loop, nor for what that may hold. It
+        gets a function that says whether the loop still has not turned, for when its own turn has come."""
         self._limit_s = limit_s
         self._stands_still = stands_still
         self._log = log
@@ -47,10 +49,13 @@ class LoopWatchdog:
             if self._turns != turns or now - looked > 3 * interval_s:
                 turns, since, is_done = self._turns, now, False
             elif not is_done and now - since >= self._limit_s:
-                is_done = self._stands_still()
+                is_done = self._stands_still(partial(self._has_stood_since, turns))
                 if is_done:
                     self._log.error("the event loop stands still for %.1f s, in %s", now - since, self._place())
             looked = time.monotonic()
+
+    def _has_stood_since(self, turns: int) -> bool:
+        return self._turns == turns and not self._is_closed.is_set()
 
     def _place(self) -> str:
         frame = sys._current_frames().get(self._loop_thread)

@@ -128,7 +128,10 @@ class ClusterMember:
         self._doubts = SessionDoubts(broker.loop.time, min(sessions_ms) / 1000)
         self._watchdog: LoopWatchdog | None = None
         self._stands_down = False
-        """Whether the watchdog gives the role of the controller up. Set in its thread, before the registry knows."""
+        """Whether the watchdog gives the role of the controller up. Set before the registry knows, by the controller's
+        thread."""
+        self._stood_down_in_vain: float | None = None
+        """The time at which that has failed. A later reading of the registry tells whether the role is lost."""
         self._is_leaving = False
         self._is_closed = False
         self._dying: dict[BrokerId, int] = {}
@@ -324,17 +327,25 @@ class ClusterMember:
         if self._watchdog is not None:
             self._watchdog.turned()
 
-    def _stand_down(self) -> bool:
+    def _stand_down(self, still_stands: Callable[[], bool]) -> bool:
         """Gives the role of the controller and all leaderships up, because the event loop stands still. Called in the
         watchdog's thread. The loop finds out before it believes in its role again: it reads the registry first."""
-        self._stands_down = True
         session_s = self._broker.config.broker_session_timeout_ms / 1000
         reason = f"its event loop has stood still for {session_s:g} s, as in a write to a disk that hangs"
+
+        def stand_down(controller: Controller) -> bool:
+            if not still_stands():
+                return False
+            self._stands_down = True
+            if not controller.stand_down(session_s, reason):
+                self._stands_down = False  # else the loop does that, as soon as it knows, maybe it has by now
+            return True
+
         try:
-            self._stands_down = self._broker.controller.call_from(lambda each: each.stand_down(session_s, reason))
+            return self._broker.controller.call_from(stand_down)
         except (BarnabasError, RuntimeError):  # the registry does not respond, or the broker stops
+            self._stood_down_in_vain = self._broker.loop.time()
             return False
-        return True
 
     def _read_if_unsure(self) -> None:
         """Reads the registry if it alone can tell whether others lead in place of this broker, which is not fenced."""
@@ -344,6 +355,8 @@ class ClusterMember:
     def registry_read(self, began: float) -> None:
         """Notes that this broker has got all that the registry had at this monotonic time."""
         self._doubts.registry_read(began, is_controller=self.is_controller)
+        if self._stood_down_in_vain is not None and began > self._stood_down_in_vain:
+            self._stands_down, self._stood_down_in_vain = False, None
         if self._doubts.wants_reading():
             self._in(self._doubts.reading_s, "reading", self._read_if_unsure)
 
