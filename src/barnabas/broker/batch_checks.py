@@ -6,7 +6,6 @@ That is no evidence, but a reason to look.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from functools import partial
 from typing import Final
@@ -18,7 +17,7 @@ from barnabas.log.log_segment import LogSegment
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.records.file_slice import FileSlice
 from barnabas.replication.partition import Partition
-from barnabas.types import Offset
+from barnabas.types import NO_OFFSET, Offset
 
 __all__ = ["BatchChecks"]
 
@@ -36,42 +35,43 @@ class BatchChecks:
         self._threads = threads
         self._failures = failures
         self._is_busy = False
-        self._waiting: dict[UnifiedLog, None] = {}
-        """The logs that are checked as a whole next."""
+        self._pause: asyncio.TimerHandle | None = None
+        self._waiting: dict[UnifiedLog, Offset] = {}
+        """The logs that are checked as a whole next, with the base offset of the last segment that was checked."""
+
+    def stop(self) -> None:
+        """Begins no further check. One of a segment may be under way."""
+        self._is_busy = True
+        self._waiting.clear()
+        if self._pause is not None:
+            self._pause.cancel()
 
     def suspect(self, partition: Partition, offset: Offset) -> None:
         """Checks the batches from the one with this offset on, and notes in the log what is wrong with them."""
         log = partition.log
         with contextlib.suppress(KafkaError):  # that is noted, or the offset is gone
             end = log.log_end_offset
-            self._check(log, [log.read(offset, _CHECKED_BYTES, upper_bound=end, min_one_message=True).file_slice])
+            self._check(log, log.read(offset, _CHECKED_BYTES, upper_bound=end, min_one_message=True).file_slice)
 
     def suspect_log(self, log: UnifiedLog) -> None:
-        """Checks all batches of a log."""
-        if self._is_busy:
-            self._waiting[log] = None
-            return
-        try:
-            self._check(log, [segment.slice(0, segment.size) for segment in log.segments if segment.size])
-        except OSError as error:
-            self._failures.report(f"checking {log.topic_partition}", error)
+        """Checks all batches of a log, one segment after the other: each costs a descriptor, and an end of the broker
+        waits for the one under way."""
+        self._waiting.setdefault(log, NO_OFFSET)
+        if not self._is_busy:
+            self._go_on()
 
-    def _check(self, log: UnifiedLog, parts: Iterable[FileSlice | None]) -> None:
-        if self._is_busy or log.damage.found:
+    def _check(self, log: UnifiedLog, part: FileSlice | None) -> None:
+        if self._is_busy or log.damage.found or not isinstance(part, HeldSlice):
             return
-        checks = [
-            partial(part.owner.why_damaged, part, part.owner.size)
-            for part in parts
-            if isinstance(part, HeldSlice) and isinstance(part.owner, LogSegment)
-        ]
-        self._is_busy = True
-        done = self._loop.run_in_executor(self._threads, _first, checks)
-        done.add_done_callback(partial(self._checked, log, log.truncations))
+        if isinstance(part.owner, LogSegment):
+            self._is_busy = True
+            done = self._loop.run_in_executor(self._threads, part.owner.why_damaged, part, part.owner.size)
+            done.add_done_callback(partial(self._checked, log, log.truncations))
 
     def _checked(self, log: UnifiedLog, truncations: int, done: "asyncio.Future[str]") -> None:
         if done.cancelled():
             return  # the broker stops
-        self._loop.call_later(_PAUSE_S, self._go_on)
+        self._pause = self._loop.call_later(_PAUSE_S, self._go_on)
         error = done.exception()
         if error is not None:
             self._failures.report(f"checking {log.topic_partition}", error)
@@ -81,10 +81,13 @@ class BatchChecks:
     def _go_on(self) -> None:
         self._is_busy = False
         while self._waiting and not self._is_busy:
-            log = next(iter(self._waiting))
-            del self._waiting[log]
-            self.suspect_log(log)
-
-
-def _first(checks: Iterable[Callable[[], str]]) -> str:
-    return next(filter(None, (check() for check in checks)), "")
+            log, checked = next(iter(self._waiting.items()))
+            segment = next((each for each in log.segments if each.base_offset > checked and each.size), None)
+            if segment is None or log.damage.found:
+                del self._waiting[log]
+                continue
+            self._waiting[log] = segment.base_offset
+            try:
+                self._check(log, segment.slice(0, segment.size))
+            except OSError as error:
+                self._failures.report(f"checking {log.topic_partition}", error)

@@ -233,7 +233,7 @@ class Broker:
                 flush_behind=flush_behind,
                 quotas=self._replication_quotas,
             )
-            checks = BatchChecks(self.loop, self._readers, self.failures)
+            checks = self._batch_checks = BatchChecks(self.loop, self._readers, self.failures)
             self.replica_manager.on_suspicion.append(checks.suspect)
             self._group_service = GroupCoordinatorService(self)
             self.groups = self._group_service.coordinator
@@ -320,6 +320,7 @@ class Broker:
                 steps.callback(self._cluster.close)
             steps.callback(self._close_listeners)
             steps.callback(self._scheduler.stop)
+            steps.callback(self._batch_checks.stop)
 
     def _close_logs(self) -> None:
         self.log_manager.shutdown(broker_epoch=self._controller.broker_epoch)

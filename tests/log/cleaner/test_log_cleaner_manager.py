@@ -1,5 +1,7 @@
 """The cleaner among many logs: which comes first, what it remembers, what the others may do meanwhile."""
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 from barnabas.config.log_config import LogConfig
 from barnabas.log.directories.checkpoints import read_offset_checkpoint
 from barnabas.log.log_segment import LogSegment
+from barnabas.log.unified_log import UnifiedLog
 from barnabas.types import TopicPartition
 from log.cleaner.cleaner_rig import COMPACTED, TP, CleanerRig, MakeRig
 
@@ -310,6 +313,35 @@ def test_a_group_that_could_not_be_put_in_its_place_is_not_called_clean(
         rig.clock.now_ms += 60_000
     assert rig.clean() == 1
     assert rig.cleaner.state(TP).failure == ""
+
+
+@pytest.mark.parametrize(("error", "is_suspect"), [(errno.EIO, True), (errno.ENOSPC, False)])
+def test_a_log_is_suspected_only_if_it_could_not_be_read(
+    rig: CleanerRig, monkeypatch: pytest.MonkeyPatch, error: int, is_suspect: bool
+) -> None:
+    suspected: list[UnifiedLog] = []
+    rig.cleaner.on_failure = suspected.append
+    dirty(rig)
+
+    def refuse(*_: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr("barnabas.log.cleaner.cleaner.Cleaner.run", refuse)
+    for _ in range(2):
+        assert rig.cleaner.run()
+        rig.clock.now_ms += 60_000
+    assert suspected == ([rig.log] if is_suspect else [])
+
+
+def test_a_log_is_not_suspected_when_its_cleaners_are_killed(rig: CleanerRig) -> None:
+    suspected: list[UnifiedLog] = []
+    rig.cleaner.on_failure = suspected.append
+    dirty(rig)
+    rig.worker.submit = lambda job: rig.cleaner.ended("was killed by signal 9")  # type: ignore[method-assign]
+    while not rig.cleaner.state(TP).uncleanable:
+        assert rig.cleaner.run()
+        rig.clock.now_ms += 600_000
+    assert suspected == []
 
 
 def test_a_cleaning_that_comes_no_further_is_not_begun_for_ever(rig: CleanerRig) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Final
 from barnabas.errors import KafkaStorageError
 from barnabas.log.cleaner.cleaner import Cleaner, Uncleanable
 from barnabas.log.cleaner.cleaner_protocol import JOB_MAX_BYTES, CleaningJob, Frames, frame
+from barnabas.log.log_damage import is_disk_error
 
 __all__ = ["PipeHost", "Throttle", "main", "perform"]
 
@@ -102,7 +103,8 @@ def perform(job: CleaningJob, host: Any) -> None:
         host.tell({"event": "failed", "kind": "temporary", "reason": reason})
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        host.tell({"event": "failed", "kind": "temporary", "reason": f"{where}{error.strerror or error}"})
+        kind = "unreadable" if is_disk_error(error) else "temporary"
+        host.tell({"event": "failed", "kind": kind, "reason": f"{where}{error.strerror or error}"})
 
 
 def main(idle_s: float) -> None:

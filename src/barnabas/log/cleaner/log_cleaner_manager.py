@@ -103,7 +103,7 @@ class LogCleanerManager:
         self._lock = threading.Lock()
         self.is_closed = False
         self.on_failure: Callable[[UnifiedLog], None] = lambda log: None
-        """Called with a log that could not be cleaned, maybe because it is damaged."""
+        """Called with a log that the cleaner could not read: not if it was killed, or the disk was full."""
 
     # -- choosing ------------------------------------------------------------------------------------------------------
 
@@ -353,19 +353,18 @@ class LogCleanerManager:
         if kind == "abandoned" or not self._is_current(running):
             return
         state = self._state_of(log)
+        if kind == "uncleanable" or (kind == "unreadable" and not state.failures):
+            self.on_failure(log)
         if kind == "died":
             state.deaths += 1
             reason = f"the cleaner process {reason}"
         if kind == "uncleanable" or state.deaths >= DEATHS_MAX:
             state.uncleanable = reason
             _log.error("%s is not cleaned any more: %s", log.topic_partition, reason)
-            self.on_failure(log)
         else:
             self._failed(log, state, reason)
 
     def _failed(self, log: UnifiedLog, state: CleaningState, reason: str) -> None:
-        if not state.failures:
-            self.on_failure(log)
         state.failure = reason
         state.retry_ms = self._clock.wall_ms() + min(RETRY_MAX_MS, 1000 << min(state.failures, 20))
         state.failures += 1

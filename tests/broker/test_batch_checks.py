@@ -1,0 +1,64 @@
+"""Whole logs are checked one segment after the other."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.broker import batch_checks
+from barnabas.broker.batch_checks import BatchChecks
+from barnabas.broker.process.failure_log import FailureLog
+from barnabas.clock import SYSTEM_CLOCK
+from log.conftest import Rig
+
+
+class Threads(Executor):
+    """Notes what it is given, and does it when it is told."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[Future[Any], Callable[[], Any]]] = []
+        self.count = 0
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **_: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.given.append((future, lambda: function(*arguments)))
+        self.count += 1
+        return future
+
+    def turn(self) -> None:
+        future, action = self.given.pop()
+        assert not self.given, "one at a time"
+        future.set_result(action())
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_log_is_checked_segment_by_segment_until_the_broker_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops: bool
+) -> None:
+    monkeypatch.setattr(batch_checks, "_PAUSE_S", 0)
+    rig = Rig(tmp_path)
+    log = rig.log()
+    for _ in range(3):
+        rig.append(log)
+        log.roll()
+
+    async def main() -> int:
+        threads = Threads()
+        failures = FailureLog(logging.getLogger("barnabas.test"), SYSTEM_CLOCK)
+        checks = BatchChecks(asyncio.get_running_loop(), threads, failures)
+        checks.suspect_log(log)
+        checks.suspect_log(log)
+        while threads.given:
+            if stops:
+                checks.stop()
+            threads.turn()
+            for _ in range(10):
+                await asyncio.sleep(0)
+        return threads.count
+
+    assert asyncio.run(main()) == (1 if stops else 3)
+    assert not log.damage.found
