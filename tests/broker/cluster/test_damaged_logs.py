@@ -132,3 +132,58 @@ def test_a_damaged_log_is_put_aside_only_if_the_copy_can_be_finished(
     assert cluster.leader("t") != leader
     assert log_of(cluster, leader) is damaged
     assert Path(damaged.directory).name == "t-0"
+
+
+def test_a_coordinator_whose_log_has_a_bad_batch_is_replaced(cluster: Cluster) -> None:
+    with Consumer(
+        "t", group_id="g", bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest"
+    ) as consumer:
+        assert next(iter(consumer)).value == RECORDS[0]
+        consumer.commit()
+    committed = cluster.committed("g")
+    offsets = "__consumer_offsets"
+    logs = server_of(cluster.broker(1)).log_manager.logs
+    number = next(number for (topic, number), log in logs.items() if topic == offsets and log.size_bytes)
+    successor = next(node_id for node_id in (1, 2, 3) if node_id != cluster.leader(offsets, number))
+    segment = server_of(cluster.broker(successor)).log_manager.logs[TopicPartition(offsets, number)].active_segment
+    overwrite(segment.path(".log"), segment.size - 3, b"\xff")
+    cluster.move_leader(offsets, number, to=successor)
+    cluster.wait_for(lambda: cluster.leader(offsets, number) != successor, what="another coordinator")
+    assert cluster.committed("g") == committed
+    cluster.wait_for(lambda: successor in cluster.in_sync_replicas(offsets, number), what="the copy is in sync")
+
+
+def test_the_only_replica_in_sync_stays_the_leader_and_serves_what_it_can(cluster: Cluster) -> None:
+    leader = cluster.leader("t")
+    for node_id in {1, 2, 3} - {leader}:
+        cluster.stop(node_id)
+    no_header(log_of(cluster, leader))
+    with Consumer("t", bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        reader = iter(consumer)
+        assert next(reader).value == RECORDS[0]
+        cluster.wait_for(lambda: log_of(cluster, leader).lacks, what="the damage is found")
+    with Producer(bootstrap_servers=cluster.bootstrap_servers, acks=1) as producer:
+        producer.send("t", b"more").result(30)
+    assert cluster.leader("t") == leader
+    cluster.start(({1, 2, 3} - {leader}).pop())
+    cluster.wait_for(lambda: cluster.leader("t") != leader, what="one that is in sync leads")
+
+
+def test_a_log_that_is_known_to_lack_records_leads_for_a_moment_only(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a start that has found a segment missing, before anybody looks."""
+    leader = cluster.leader("t")
+    partition = server_of(cluster.broker(leader)).image.partition("t", 0)
+    assert partition is not None
+    next_one, last = (node_id for node_id in partition.replicas if node_id != leader)
+    epoch = partition.leader_epoch
+    for node_id in (next_one, last):  # the periodic look is too late
+        monkeypatch.setattr(server_of(cluster.broker(node_id)).replica_manager, "all", list)
+    log_of(cluster, next_one).damage.found = "a segment is missing"
+    cluster.stop(leader)
+    cluster.wait_for(lambda: cluster.leader("t") == last, what="the one with all records leads")
+    led = server_of(cluster.broker(last)).image.partition("t", 0)
+    assert led is not None
+    assert led.leader_epoch >= epoch + 2, "the other one was elected before"
+    assert next_one not in led.isr

@@ -57,6 +57,7 @@ class StorageFailures:
         self._copying: TopicPartition | None = None
         """The log that is copied anew. One at a time: a copy that cannot be finished puts no other log aside."""
         broker.replica_manager.on_storage_failure.append(self.failed)
+        broker.replica_manager.on_leadership.append(self._leads)
 
     def failed(self, topic_partition: TopicPartition) -> None:
         """Called when the disk refuses to open or to extend a log, or the log is damaged."""
@@ -67,6 +68,12 @@ class StorageFailures:
         if not self._failed:
             self._broker.loop.call_soon(lambda: run_handler(self._broker.loop, self._tell()))
         self._failed[topic_partition] = None
+
+    def _leads(self, replica: Partition) -> None:
+        """Called with each replica that begins to lead. It may have been known since the start that its log lacks
+        records: another one leads if it can."""
+        if replica.log.lacks:
+            self.failed(replica.topic_partition)
 
     def check_directories(self) -> None:
         """Looks for data directories that have failed as a whole. Blocks; called periodically in a thread."""
