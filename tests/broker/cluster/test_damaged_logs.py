@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from barnabas import Consumer, Producer
+from barnabas.broker.cluster import storage_failures
+from barnabas.broker.cluster.storage_failures import StorageFailures
 from barnabas.errors import CorruptMessage
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.testing import Cluster
@@ -132,6 +134,24 @@ def test_a_damaged_log_is_put_aside_only_if_the_copy_can_be_finished(
     assert cluster.leader("t") != leader
     assert log_of(cluster, leader) is damaged
     assert Path(damaged.directory).name == "t-0"
+
+
+def test_logs_are_copied_one_after_the_other(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.create_topic("u", replication_factor=3)
+    cluster.wait_in_sync()
+    monkeypatch.setattr(storage_failures, "ASK_AGAIN_S", 0)
+    monkeypatch.setattr(StorageFailures, "_note_end_of_copy", lambda _: None)
+    leader = cluster.leader("t")
+    first, second = (
+        server_of(cluster.broker(leader)).log_manager.logs[TopicPartition(topic, 0)] for topic in ("t", "u")
+    )
+    on_loop(cluster.broker(leader), lambda: first.damage.note("a part cannot be read"))
+    cluster.wait_for(lambda: "-stray" in Path(first.directory).name, what="the first one is put aside")
+    on_loop(cluster.broker(leader), lambda: second.damage.note("a part cannot be read"))
+    cluster.wait_for(lambda: "u-0 is not copied: t-0 is copied first" in caplog.text, what="the second one waits")
+    assert Path(second.directory).name == "u-0"
 
 
 def test_a_coordinator_whose_log_has_a_bad_batch_is_replaced(cluster: Cluster) -> None:

@@ -113,9 +113,13 @@ class StorageFailures:
                 elif self._may_copy_anew(partition, replica):
                     to_copy.append(replica)
         now = self._broker.loop.time()
-        if to_copy and self._copying is None and now - self._asked_at >= ASK_AGAIN_S:
+        if to_copy and now - self._asked_at >= ASK_AGAIN_S:
             self._asked_at = now
-            run_handler(self._broker.loop, self._copy_first(to_copy))
+            if self._copying is None:
+                run_handler(self._broker.loop, self._copy_first(to_copy))
+            else:
+                line = f"{to_copy[0].topic_partition} is not copied: {self._copying} is copied first, and not in sync"
+                self._broker.failures.warn("copying damaged logs", line)
 
     def _note_end_of_copy(self) -> None:
         if self._copying is None:
