@@ -13,6 +13,7 @@ from barnabas.broker import batch_checks
 from barnabas.broker.batch_checks import BatchChecks
 from barnabas.broker.process.failure_log import FailureLog
 from barnabas.clock import SYSTEM_CLOCK
+from barnabas.types import Offset
 from log.conftest import Rig
 
 
@@ -62,3 +63,29 @@ def test_a_log_is_checked_segment_by_segment_until_the_broker_stops(
 
     assert asyncio.run(main()) == (1 if stops else 3)
     assert not log.damage.found
+
+
+def test_a_batch_that_is_suspected_during_a_check_is_looked_at_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers that begin anew come to a whole batch each time before they come to the damaged one."""
+    monkeypatch.setattr(batch_checks, "_PAUSE_S", 0)
+    rig = Rig(tmp_path)
+    log = rig.log()
+    for _ in range(2):
+        rig.append(log)
+    partition: Any = type("Suspected", (), {"log": log})()
+
+    async def main() -> int:
+        threads = Threads()
+        failures = FailureLog(logging.getLogger("barnabas.test"), SYSTEM_CLOCK)
+        checks = BatchChecks(asyncio.get_running_loop(), threads, failures)
+        for offset in (Offset(0), Offset(1)):
+            checks.suspect(partition, offset)
+        while threads.given:
+            threads.turn()
+            for _ in range(10):
+                await asyncio.sleep(0)
+        return threads.count
+
+    assert asyncio.run(main()) == 2

@@ -27,8 +27,8 @@ _PAUSE_S: Final = 0.2
 
 
 class BatchChecks:
-    """Used on the event loop's thread. One check is made at a time. Single batches are left out meanwhile: whoever
-    cannot use them comes back."""
+    """Used on the event loop's thread. One check is made at a time. Of a replica's suspected batches the last one
+    waits meanwhile: who cannot use others comes back."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: Executor, failures: FailureLog) -> None:
         self._loop = loop
@@ -36,18 +36,24 @@ class BatchChecks:
         self._failures = failures
         self._is_busy = False
         self._pause: asyncio.TimerHandle | None = None
+        self._suspected: dict[Partition, Offset] = {}
+        """The replicas with the offsets that are looked at next."""
         self._waiting: dict[UnifiedLog, Offset] = {}
         """The logs that are checked as a whole next, with the base offset of the last segment that was checked."""
 
     def stop(self) -> None:
         """Begins no further check. One of a segment may be under way."""
         self._is_busy = True
+        self._suspected.clear()
         self._waiting.clear()
         if self._pause is not None:
             self._pause.cancel()
 
     def suspect(self, partition: Partition, offset: Offset) -> None:
         """Checks the batches from the one with this offset on, and notes in the log what is wrong with them."""
+        if self._is_busy:
+            self._suspected[partition] = offset
+            return
         log = partition.log
         with contextlib.suppress(KafkaError):  # that is noted, or the offset is gone
             end = log.log_end_offset
@@ -80,6 +86,8 @@ class BatchChecks:
 
     def _go_on(self) -> None:
         self._is_busy = False
+        while self._suspected and not self._is_busy:
+            self.suspect(*self._suspected.popitem())
         while self._waiting and not self._is_busy:
             log, checked = next(iter(self._waiting.items()))
             segment = next((each for each in log.segments if each.base_offset > checked and each.size), None)
