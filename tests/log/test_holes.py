@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from barnabas.errors import KafkaError
 from barnabas.log.log_loader import Verification
 
 
@@ -60,15 +61,49 @@ def test_a_segment_that_was_removed_is_missed(rig, log, number: int, how: Verifi
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_a_first_segment_that_was_removed_is_missed(rig, log, how: Verification) -> None:
+def test_a_first_segment_that_may_have_been_removed_is_told(rig, log, how: Verification, caplog) -> None:
+    """No more than that: retention on a full disk leaves the same files."""
     log.close()
     remove(log, 0)
+    with caplog.at_level(logging.WARNING):
+        log = rig.load(log, how)
+    assert "records may be missing before" in caplog.text
+    assert (log.missing, log.log_start_offset) == (None, 5)
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("number", [0, -1])
+def test_a_batch_that_is_torn_keeps_no_log_from_being_opened(rig, how: Verification, number: int) -> None:
+    log = rig.log(index_interval_bytes=500, segment_bytes=4000)
+    for _ in range(60):
+        rig.append(log, timestamp=rig.clock.now_ms + log.log_end_offset, size=100)
+    torn = log.segments[number]
+    log.close()
+    os.truncate(torn.path(".log"), torn.size - 1)
     log = rig.load(log, how)
-    assert "offsets 0 to 4" in log.missing
-    log = rig.reopen(log, how, log_start_offset=0)
-    assert log.holes[0].first_offset == 0
-    log.truncate_to(log.holes[0].first_offset)
-    assert (log.log_end_offset, log.missing) == (0, None)
+    assert log.missing is not None
+    assert log.log_end_offset == (60 if number == 0 else 59)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_damaged_batch_that_was_read_hides_none_behind_it(rig, how: Verification) -> None:
+    log = rig.log(index_interval_bytes=500)
+    positions = []
+    for _ in range(400):
+        positions.append(log.active_segment.size)
+        rig.append(log, size=200)
+    log = rig.reopen(log)
+    with open(log.active_segment.path(".log"), "r+b") as file:
+        file.seek(positions[40])
+        file.write(b"\xff" * 12)
+    with pytest.raises(KafkaError):
+        log.read(41, 100, upper_bound=log.log_end_offset, min_one_message=True)
+    assert log.read(300, 100, upper_bound=log.log_end_offset, min_one_message=True).size
+    log = rig.reopen(log, how)
+    if how is Verification.NONE:
+        assert log.log_end_offset == 400
+    else:  # where the end of a file is verified it is cut, and that is known
+        assert log.missing is not None
 
 
 @pytest.mark.parametrize("how", HOW)

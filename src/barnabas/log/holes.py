@@ -63,7 +63,8 @@ def check_end(segment: LogSegment) -> SegmentEnd:
         raise CorruptIndex(f"{index.path}: its last entry points to no batch")
     if newest > time:
         raise CorruptIndex(f"{times.path}: its last entry is {time}, a batch has {newest}")
-    if len(times) and named != time and segment.timestamp_at(time_offset) != time:
+    is_whole = position == segment.size
+    if is_whole and len(times) and named != time and segment.timestamp_at(time_offset) != time:
         raise CorruptIndex(f"{times.path}: its last entry {time} is not that of offset {time_offset}")
     return SegmentEnd(Offset(last_offset + 1), segment.size - position)
 

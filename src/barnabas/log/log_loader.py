@@ -14,12 +14,13 @@ import uuid
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from struct import Struct
 from typing import Final
 
 from barnabas.clock import Clock
 from barnabas.config.log_config import LONG_MAX, LogConfig
-from barnabas.errors import DirectoryUnusable
+from barnabas.errors import CorruptMessage, DirectoryUnusable
 from barnabas.log.batch_scan import scan_verified, why_not_a_batch
 from barnabas.log.cleaner.file_names import CLEANED_SUFFIX, SWAP_SUFFIX
 from barnabas.log.cleaner.segment_swap import finish_swaps
@@ -137,9 +138,11 @@ def load_log(
     else:
         log.files_made += 1  # the last process, or the verification, may have changed names that no sync followed
     log.cleaned_offset = None if state.cleaned_offset is None else min(state.cleaned_offset, end)
-    holes += loader.restore_epochs(log.leader_epochs, segments, start)
+    loader.restore_epochs(log.leader_epochs, segments, start)
     log.rebuild_producers(loader.verified_from)
-    log.holes = tuple(sorted(hole for hole in holes if hole.next_offset > state.log_start_offset))
+    # By the policy of now: a topic that is not compacted any more later on is as whole as before.
+    known = (hole for hole in holes if hole.is_sure or not config.compacted)
+    log.holes = tuple(sorted(hole for hole in known if hole.next_offset > state.log_start_offset))
     if (missing := log.missing) is not None:
         _log.error("%s is damaged: %s; what is left is served if no other replica has all", topic_partition, missing)
     _check_damage(log)
@@ -253,11 +256,11 @@ class _Loader:
 
     def restore_epochs(
         self, epochs: LeaderEpochFileCache, segments: Sequence[LogSegment], start_offset: Offset
-    ) -> list[Hole]:
+    ) -> None:
         """Loads the leader epochs from the checkpoint and adds those of the verified batches. Those of all batches if
         the checkpoint is damaged: a power loss can do that to a file that was written anew.
 
-        The first epoch is moved up before segments are deleted. Returns what is missing at the log's start.
+        The first epoch is moved up before segments are deleted, so one below the log's start is told.
         """
         is_whole = epochs.load()
         epochs.truncate_from_end(Offset(self.end_offset + 1))  # an epoch may have begun at the end, without a record
@@ -273,9 +276,10 @@ class _Loader:
         first, base_offset = epochs.first_offset, segments[0].base_offset
         is_known = self._has_all and base_offset > self._state.log_start_offset
         if is_known and first is not None and first < base_offset:
-            return [Hole(first, base_offset, f"records are missing before {segments[0].path('.log')}")]
+            # Or a full disk did not take the epochs when retention had removed the segments.
+            what = f"records may be missing before {segments[0].path('.log')}"
+            _log.warning("%s", Hole(first, base_offset, what))
         epochs.truncate_from_start(start_offset)
-        return []
 
     def _base_offsets(self) -> list[Offset]:
         names = os.listdir(self._directory)
@@ -344,16 +348,24 @@ class _Loader:
                     "copy the topic with a client of the Kafka that wrote it"
                 )
 
-    def _checked_end(self, segment: LogSegment) -> SegmentEnd | None:
-        """Returns the end of a segment, and rebuilds indexes that contradict it. None if it cannot be read."""
+    def _is_of_older_format(self, segment: LogSegment) -> bool:
+        """Returns whether a segment begins with a message of Kafka's formats 0 and 1, which nobody reads here."""
+        head = self._environment.disk.pread(segment.open_file().fd, _LEGACY_HEADER.size, 0)
+        return len(head) == _LEGACY_HEADER.size and head[16] < MAGIC
+
+    def _checked_end(self, segment: LogSegment, following: Offset | None = None) -> SegmentEnd | None:
+        """Returns the end of a segment, and rebuilds indexes that contradict it. None if it cannot be read. `following`
+        is the base offset of the next segment."""
         try:
+            if following is not None and self._is_of_older_format(segment):
+                return SegmentEnd(following, 0)
             try:
                 return check_end(segment)
             except CorruptIndex as error:
                 _log.warning("%s; rebuilding the indexes", error)
                 self._reindex(segment)
                 return check_end(segment)
-        except (OSError, CorruptIndex) as error:
+        except (OSError, CorruptIndex, CorruptMessage) as error:
             _log.error("%s cannot be read: %s", segment.path(".log"), error)
             segment.max_timestamp = max(segment.max_timestamp, segment.created_ms)  # retention goes by it
             return None
@@ -366,13 +378,13 @@ class _Loader:
     def holes(self, segments: Sequence[LogSegment]) -> list[Hole]:
         """Returns what is missing between the segments, and at the end of the log."""
         state, end = self._state, self.end_offset
-        ends = [self._checked_end(segment) for segment in segments[:-1]]
+        ends = [self._checked_end(segment, after.base_offset) for segment, after in pairwise(segments)]
         holes = holes_between(segments, ends, state.cleaned_offset or FIRST_OFFSET)
         known = state.recovery_point
         if self._has_all:  # what a machine that goes down loses is not on the device, although others may have it
             known = max(known, state.high_watermark)
         if end < known:
-            holes.append(Hole(end, known, f"{segments[-1].path('.log')} ends early", is_sure=False))
+            holes.append(Hole(end, known, f"{segments[-1].path('.log')} ends early"))  # compaction leaves the end
         return holes
 
     def _verify(self, segments: list[LogSegment], verification: Verification) -> list[LogSegment]:

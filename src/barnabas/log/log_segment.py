@@ -382,16 +382,26 @@ class LogSegment:
         return self._search(offset)
 
     def _search(self, offset: Offset) -> tuple[int, int] | None:
-        """Finds a batch from its index entry on. Where the entry does not fit the segment, makes the indexes again."""
+        """Finds a batch from its index entry on. Where the entry does not fit the segment, makes the indexes again;
+        not where a batch is damaged, which would hide those behind it."""
         try:
             return self._scan_for(offset, *self.offset_index.lookup(offset))
         except (CorruptIndex, CorruptMessage) as error:
-            if self.damage is None or self._are_indexes_rebuilt:
+            if self.damage is None or self._are_indexes_rebuilt or not self._has_whole_batches():
                 self._note(str(error))
                 raise
             _log.warning("%s; rebuilding the indexes", error)
         self.rebuild_indexes()
         return self._search(offset)
+
+    def _has_whole_batches(self) -> bool:
+        end = 0
+        try:
+            for position, header in self.headers(0):
+                end = position + header.size_bytes
+        except CorruptMessage:
+            return False
+        return end == self.size
 
     def _scan_for(self, offset: Offset, indexed: Offset, position: int) -> tuple[int, int] | None:
         """Reads headers from the batch at `position` on, which has the offset `indexed` or contains it."""

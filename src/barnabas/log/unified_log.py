@@ -205,8 +205,7 @@ class UnifiedLog:
     def missing(self) -> str | None:
         """The records that the log had and has no more, as far as its files tell; None if it has all. Forgotten when
         the log is cut there or starts behind it."""
-        is_compacted = self._config.compacted
-        return "; ".join(str(hole) for hole in self.holes if hole.is_sure or not is_compacted) or None
+        return "; ".join(map(str, self.holes)) or None
 
     @property
     def lacks(self) -> str:
