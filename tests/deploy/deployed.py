@@ -17,6 +17,8 @@ DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 CONTAINERFILE = DEPLOY / "Containerfile"
 COMPOSE = DEPLOY / "compose.yaml"
 KUBERNETES = DEPLOY / "kubernetes.yaml"
+KUBERNETES_ZOOKEEPER = DEPLOY / "kubernetes-zookeeper.yaml"
+KUBERNETES_ROLL = DEPLOY / "kubernetes-roll.yaml"
 UNIT = DEPLOY / "barnabas.service"
 PROPERTIES = DEPLOY / "server.properties"
 
@@ -128,9 +130,9 @@ def _seconds(duration: str) -> int:
     return int(number) * {"s": 1, "m": 60}[unit]
 
 
-def read_kubernetes() -> dict[tuple[str, str], dict[str, Any]]:
+def read_kubernetes(path: Path = KUBERNETES) -> dict[tuple[str, str], dict[str, Any]]:
     """Returns the resources by kind and name."""
-    found = list(yaml.safe_load_all(KUBERNETES.read_text()))
+    found = list(yaml.safe_load_all(path.read_text()))
     return {(each["kind"], each["metadata"]["name"]): each for each in found}
 
 
@@ -152,6 +154,7 @@ def pods(namespace: str) -> list[Container]:
             "metadata.name": name,
             "metadata.namespace": namespace,
             "metadata.labels['apps.kubernetes.io/pod-index']": f"{index}",
+            "metadata.labels['topology.kubernetes.io/zone']": f"zone-{index}",
         }
         environment = dict(image.environment)
         for each in container["env"]:

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from deploy.deployed import COMPOSE, CONTAINERFILE, KUBERNETES, UNIT
+from deploy.deployed import (
+    COMPOSE,
+    CONTAINERFILE,
+    KUBERNETES,
+    KUBERNETES_ROLL,
+    KUBERNETES_ZOOKEEPER,
+    UNIT,
+    read_kubernetes,
+)
 
 
 def program(name: str, where: str) -> str:
@@ -103,24 +111,28 @@ def oldest_version() -> str:
     return found[1]
 
 
-def test_the_manifest_follows_the_schema_of_the_oldest_and_the_newest_kubernetes() -> None:
+@pytest.mark.parametrize("path", [KUBERNETES, KUBERNETES_ZOOKEEPER, KUBERNETES_ROLL], ids=lambda path: path.name)
+def test_a_manifest_follows_the_schema_of_the_oldest_and_the_newest_kubernetes(path: Path) -> None:
     kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate")
     for version in (oldest_version(), kubernetes_validate.latest_version().removesuffix(".0")):
-        shown = validate(str(KUBERNETES), version, failed=False)
+        shown = validate(str(path), version, failed=False)
         # a kind that the version does not know is no failure, but does not pass either
-        assert len(re.findall(f"passed for resource .* against version {version}", shown)) == 4, shown
+        passed = re.findall(f"passed for resource .* against version {version}", shown)
+        assert len(passed) == len(read_kubernetes(path)), shown
 
 
 @pytest.mark.parametrize(
-    ("change", "to", "finding"),
+    ("path", "change", "to", "finding"),
     [
-        ("maxUnavailable: 1", "maxUnavailble: 1", "'maxUnavailble' was unexpected"),
-        ("terminationGracePeriodSeconds: 120", "terminationGracePeriodSeconds: 2m", "'2m' is not of type 'integer'"),
-        ("serviceName: barnabas", "", "'serviceName' is a required property"),
+        (KUBERNETES, "maxUnavailable: 1", "maxUnavailble: 1", "'maxUnavailble' was unexpected"),
+        (KUBERNETES, "PeriodSeconds: 120", "PeriodSeconds: 2m", "'2m' is not of type 'integer'"),
+        (KUBERNETES, "serviceName: barnabas", "", "'serviceName' is a required property"),
+        (KUBERNETES_ZOOKEEPER, "podSelector:", "podSelektor:", "'podSelektor' was unexpected"),
+        (KUBERNETES_ROLL, "backoffLimit: 0", "backofLimit: 0", "'backofLimit' was unexpected"),
     ],
 )
-def test_a_mistake_in_the_manifest_is_found(tmp_path: Path, change: str, to: str, finding: str) -> None:
-    assert finding in validate(spoiled(KUBERNETES, tmp_path, change, to), oldest_version(), failed=True)
+def test_a_mistake_in_a_manifest_is_found(tmp_path: Path, path: Path, change: str, to: str, finding: str) -> None:
+    assert finding in validate(spoiled(path, tmp_path, change, to), oldest_version(), failed=True)
 
 
 # --- the unit ---------------------------------------------------------------------------------------------------------

@@ -2,6 +2,11 @@
 
 import re
 import shlex
+import ssl
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -13,11 +18,14 @@ from barnabas.cli.main import COMMANDS
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.sources import parse_properties
 from barnabas.errors import UsageError
+from certificates import make_certificate
 from deploy.deployed import (
     COMPOSE,
     CONTAINERFILE,
     DEPLOY,
     KUBERNETES,
+    KUBERNETES_ROLL,
+    KUBERNETES_ZOOKEEPER,
     PROPERTIES,
     UNIT,
     Container,
@@ -172,6 +180,106 @@ def test_a_container_may_do_nothing_besides_its_work() -> None:
     }
 
 
+def test_only_clients_reach_the_clients_port_and_only_brokers_that_of_brokers_and_zookeeper() -> None:
+    brokers = {"podSelector": {"matchLabels": pod_labels()}}
+    policy = read_kubernetes()["NetworkPolicy", "barnabas"]["spec"]
+    assert policy["podSelector"]["matchLabels"] == pod_labels()
+    clients, peers = policy["ingress"]
+    assert clients["ports"] == [{"port": "clients"}]
+    assert {"podSelector": {}} in clients["from"]
+    assert (peers["from"], peers["ports"]) == ([brokers], [{"port": "brokers"}])
+
+    found = read_kubernetes(KUBERNETES_ZOOKEEPER)
+    policy = found["NetworkPolicy", "zookeeper"]["spec"]
+    (service,) = found["Service", "zookeeper"]["spec"]["ports"]
+    assert policy["ingress"] == [{"from": [brokers], "ports": [{"port": service["port"]}]}]
+    labels = found["StatefulSet", "zookeeper"]["spec"]["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"] == labels == found["Service", "zookeeper"]["spec"]["selector"]
+
+
+def pod_labels() -> dict[str, str]:
+    labels: dict[str, str] = read_kubernetes()["StatefulSet", "barnabas"]["spec"]["template"]["metadata"]["labels"]
+    return labels
+
+
+def test_the_zookeeper_to_start_with_is_where_the_brokers_look_for_it_and_is_probed_as_that_of_compose() -> None:
+    found = read_kubernetes(KUBERNETES_ZOOKEEPER)
+    (port,) = found["Service", "zookeeper"]["spec"]["ports"]
+    assert (pods("shop")[0].config.zookeeper_connect or "").partition("/")[0] == f"zookeeper:{port['port']}"
+    (container,) = found["StatefulSet", "zookeeper"]["spec"]["template"]["spec"]["containers"]
+    service = read_compose()["services"]["zookeeper"]
+    assert container["image"] == service["image"]
+    assert ["CMD", *container["readinessProbe"]["exec"]["command"]] == service["healthcheck"]["test"]
+    assert [port["containerPort"] for port in container["ports"]] == [2181]
+
+
+def test_a_broker_is_in_the_rack_that_its_zone_is() -> None:
+    assert [pod.config.broker_rack for pod in pods("shop")] == ["zone-0", "zone-1", "zone-2"]
+
+
+def test_the_job_that_replaces_the_pods_may_delete_these_and_nothing_else() -> None:
+    found, stateful_set = read_kubernetes(KUBERNETES_ROLL), read_kubernetes()["StatefulSet", "barnabas"]["spec"]
+    assert found["Role", "barnabas-roll"]["rules"] == [
+        {
+            "apiGroups": [""],
+            "resources": ["pods"],
+            "resourceNames": [f"barnabas-{index}" for index in range(stateful_set["replicas"])],
+            "verbs": ["delete"],
+        }
+    ]
+    (subject,) = found["RoleBinding", "barnabas-roll"]["subjects"]
+    spec = found["Job", "barnabas-roll"]["spec"]["template"]["spec"]
+    assert subject["name"] == spec["serviceAccountName"] == "barnabas-roll"
+    (container,) = spec["containers"]
+    assert container["image"] == pod_spec()["containers"][0]["image"]
+    options = options_of([*container["command"], *container["args"]])
+    assert isinstance(options["restart_command"], str)
+    python, script, pod = options["restart_command"].split()
+    (mount,) = [each for each in container["volumeMounts"] if each["name"] == "roll"]
+    assert (python, pod) == ("python", "barnabas-{id}")
+    assert Path(script).parent == Path(mount["mountPath"])
+    assert Path(script).name in found["ConfigMap", "barnabas-roll"]["data"]
+    assert "barnabas-bootstrap:9092" in container["args"]
+
+
+def test_the_script_of_the_job_deletes_the_pod_and_fails_where_it_may_not(tmp_path: Path) -> None:
+    """With the account of a pod, and the API of Kubernetes as far as it goes."""
+    asked: list[tuple[str, str | None]] = []
+
+    class Api(BaseHTTPRequestHandler):
+        def do_DELETE(self) -> None:
+            asked.append((self.path, self.headers["Authorization"]))
+            self.send_response(200 if self.path.endswith("barnabas-1") else 403)
+            self.end_headers()
+
+    account = tmp_path / "account"
+    account.mkdir()
+    (account / "namespace").write_text("shop")
+    (account / "token").write_text("secret")
+    own = make_certificate(tmp_path, "api")
+    (account / "ca.crt").write_bytes(own.read_bytes())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(own)
+    with HTTPServer(("127.0.0.1", 0), Api) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        script = read_kubernetes(KUBERNETES_ROLL)["ConfigMap", "barnabas-roll"]["data"]["delete_pod.py"]
+        for there, here in {
+            "/var/run/secrets/kubernetes.io/serviceaccount": str(account),
+            "kubernetes.default.svc": f"127.0.0.1:{server.server_port}",
+        }.items():
+            assert there in script
+            script = script.replace(there, here)
+        codes = [
+            subprocess.run([sys.executable, "-c", script, pod], capture_output=True, timeout=60).returncode
+            for pod in ("barnabas-1", "barnabas-2")
+        ]
+        server.shutdown()
+    assert codes == [0, 1]
+    pods_of_shop = "/api/v1/namespaces/shop/pods"
+    assert asked == [(f"{pods_of_shop}/barnabas-{index}", "Bearer secret") for index in (1, 2)]
+
+
 def test_the_probes_of_the_manifest() -> None:
     (container,) = pod_spec()["containers"]
     startup, readiness, liveness = (container[f"{name}Probe"] for name in ("startup", "readiness", "liveness"))
@@ -242,7 +350,7 @@ def test_the_commands_that_are_shown_can_be_typed(path: Path) -> None:
 
 def test_the_readme_speaks_of_every_file_and_of_no_other() -> None:
     text = (DEPLOY / "README.md").read_text()
-    named = set(re.findall(r"\]\(([\w.]+)\)", text))
+    named = set(re.findall(r"\]\(([\w.-]+)\)", text))
     assert named == {path.name for path in DEPLOY.iterdir()} - {"README.md"}
-    for path in (CONTAINERFILE, COMPOSE, KUBERNETES, UNIT):
+    for path in (CONTAINERFILE, COMPOSE, KUBERNETES, KUBERNETES_ZOOKEEPER, KUBERNETES_ROLL, UNIT):
         assert f"deploy/{path.name}" in path.read_text(), "its first lines say how it is used"

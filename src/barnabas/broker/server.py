@@ -514,7 +514,7 @@ class Broker:
             self.node_id,
             self.log_manager.directory_paths(),
             self._advertised_endpoints(),
-            self.config.broker_rack,
+            self.config.broker_rack or None,
             peer_endpoint,
             self._process,
             self.log_manager.may_have_lost_records,

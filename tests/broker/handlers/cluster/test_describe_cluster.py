@@ -1,6 +1,7 @@
 """DescribeCluster: the brokers and the controllers that clients see."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -30,6 +31,12 @@ def test_this_broker_at_the_address_where_the_client_arrived(broker: Broker, ver
     assert answer.cluster_authorized_operations == NOT_ASKED
     asked = ask(broker, DescribeClusterRequest(include_cluster_authorized_operations=True), version)
     assert asked.cluster_authorized_operations == CLUSTER_OPERATIONS
+
+
+def test_an_empty_rack_is_none(tmp_path: Path) -> None:
+    """As a container has it where nobody says in which zone it is."""
+    with admin_rig.running_broker(tmp_path, broker_rack="") as broker:
+        assert [each.rack for each in ask(broker, DescribeClusterRequest()).brokers] == [None]
 
 
 def test_endpoints_of_controllers(broker: Broker) -> None:
