@@ -61,3 +61,11 @@ def test_the_gateway_of_a_container(tmp_path: Path) -> None:
     assert container_gateway(tmp_path) == "172.17.0.1"
     (tmp_path / "proc/net/route").write_text(header)
     assert container_gateway(tmp_path) is None
+
+
+def test_a_read_only_container_of_podman_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has neither file, as an empty /run lies over the one."""
+    monkeypatch.setenv("container", "podman")
+    (tmp_path / "proc/net").mkdir(parents=True)
+    (tmp_path / "proc/net/route").write_text("Iface\tDestination\tGateway\tFlags\neth0\t00000000\t0100580A\t0003\n")
+    assert container_gateway(tmp_path) == "10.88.0.1"

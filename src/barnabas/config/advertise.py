@@ -7,6 +7,7 @@ container that the broker runs in, where connections come from the container's g
 in.
 """
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -98,7 +99,9 @@ def _plain(host: str) -> str:
 
 def container_gateway(root: Path = Path("/")) -> str | None:
     """Returns the IPv4 gateway of the container that this process runs in; None outside of Docker and Podman."""
-    if not ((root / ".dockerenv").exists() or (root / "run/.containerenv").exists()):
+    # a read-only container of Podman hides its file behind another /run
+    podman = os.environ.get("container") == "podman" or (root / "run/.containerenv").exists()  # noqa: SIM112
+    if not podman and not (root / ".dockerenv").exists():
         return None
     try:
         routes = (root / "proc/net/route").read_text().splitlines()[1:]

@@ -75,6 +75,20 @@ def test_advertised_addresses_that_lead_nowhere() -> None:
     assert "advertised.listeners" in found[0].hint
 
 
+def test_a_broker_that_tells_another_address_than_its_published_one_is_told_the_setting() -> None:
+    told = "PLAINTEXT://127.0.0.1:1"
+    protocols = "PLAINTEXT:PLAINTEXT,B:PLAINTEXT"
+    two = {"listeners": "PLAINTEXT://127.0.0.1:0,B://127.0.0.1:0", "listener.security.protocol.map": protocols}
+    for settings, others in [
+        ({"advertised.listeners": told}, ""),
+        ({**two, "advertised.listeners": f"{told},B://127.0.0.1:2"}, ", beside the entries of its other listeners"),
+    ]:
+        with Broker(settings=settings) as broker:
+            (check,) = [check for check in checks(f"localhost:{broker._port}") if check.status == "failed"]
+            assert (check.name, check.target) == ("advertised", "broker 1 at 127.0.0.1:1")
+            assert f"advertised.listeners=PLAINTEXT://localhost:{broker._port}{others} (BARNABAS_" in check.hint
+
+
 def test_a_broker_that_accepts_and_does_not_answer_is_not_told_to_advertise_another_address() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # as the listener of a broker that is starting
         settings = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{silent.getsockname()[1]}"}

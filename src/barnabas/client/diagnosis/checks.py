@@ -11,6 +11,7 @@
 import socket
 import time
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from barnabas.client.settings.admin import AdminSettings
@@ -268,23 +269,40 @@ class Diagnosis:
     def _check_advertised(self, node_id: int, host: str, port: int, expected: MetadataResponse) -> Iterator[Check]:
         """Checks an advertised address: after the bootstrap address clients connect to advertised ones only."""
         target = f"broker {node_id} at {host}:{port}"
-        remedy = f"set advertised.listeners of broker {node_id} to an address that clients can reach"
         started = time.perf_counter()
         with self._probe(host, port) as probe:
             try:
                 problem = _identity_problem(probe, node_id, expected)
             except BrokerUnreachable as error:
                 detail = "; ".join(f"{attempt.stage}: {attempt.error}" for attempt in error.attempts) or str(error)
-                hint = SILENT if _is_silent(error) else _hint(host, self._reached[0], remedy)
-                yield Check("advertised", target, FAILED, detail, hint, _ms(started))
+                elapsed = _ms(started)
+                hint = SILENT if _is_silent(error) else _hint(host, self._reached[0], self._remedy(node_id, host, port))
+                yield Check("advertised", target, FAILED, detail, hint, elapsed)
                 return
             except (ClientError, KafkaError) as error:
-                yield Check("advertised", target, FAILED, str(error), remedy, _ms(started))
-                return
+                problem = str(error)
         if problem:
-            yield Check("advertised", target, FAILED, problem, remedy, _ms(started))
+            elapsed = _ms(started)
+            yield Check("advertised", target, FAILED, problem, self._remedy(node_id, host, port), elapsed)
         else:
             yield Check("advertised", target, OK, "reachable, and it is that broker", "", _ms(started))
+
+    def _remedy(self, node_id: int, host: str, port: int) -> str:
+        """Returns what makes a broker tell an address that leads to it, instead of this one. A bootstrap address that
+        has led to it does, such as the published port of its container."""
+        for probe in self._reached:
+            with suppress(ClientError, KafkaError):
+                settings = _settings_of(probe, node_id, ["advertised.listeners", "listeners"])
+                listeners = (settings.get("advertised.listeners") or settings.get("listeners", "")).split(",")
+                told = [each for each in listeners if each.endswith(f"//{host}:{port}")]
+                for listener in told or [each for each in listeners if each.endswith(f":{port}")]:
+                    entry = f"{listener.partition('://')[0].strip()}://{probe.address}"
+                    others = "" if len(listeners) == 1 else ", beside the entries of its other listeners"
+                    return (
+                        f"start broker {node_id} with advertised.listeners={entry}{others} "
+                        "(BARNABAS_ADVERTISED_LISTENERS in its environment): this address leads to it from here"
+                    )
+        return f"set advertised.listeners of broker {node_id} to an address that clients can reach"
 
     def _check_round_trip(self) -> Iterator[Check]:
         from barnabas.client.diagnosis.round_trip import round_trip
@@ -405,17 +423,24 @@ def _identity_problem(probe: Probe, node_id: int, expected: MetadataResponse) ->
     answer = probe.metadata()
     if answer.cluster_id != expected.cluster_id:
         return f"a broker of another cluster answers there: {answer.cluster_id}, not {expected.cluster_id}"
-    resource = DescribeConfigsResource(
-        resource_type=BROKER_RESOURCE, resource_name=str(node_id), configuration_keys=["node.id", "broker.id"]
-    )
-    response = probe.send(DescribeConfigsRequest(resources=[resource]))
-    result = response.results[0]
-    if result.error_code == InvalidRequest.code:
+    try:
+        named = set(_settings_of(probe, node_id, ["node.id", "broker.id"]).values())
+    except InvalidRequest:
         return "another broker of the cluster answers there"
-    named = {config.value for config in result.configs if config.value}
-    if not result.error_code and named and str(node_id) not in named:
+    if named and str(node_id) not in named:
         return f"broker {', '.join(sorted(named))} answers there"
     return ""
+
+
+def _settings_of(probe: Probe, node_id: int, names: list[str]) -> dict[str, str]:
+    """Returns those settings of a broker that have a value. Raises InvalidRequest if another one answers."""
+    resource = DescribeConfigsResource(
+        resource_type=BROKER_RESOURCE, resource_name=str(node_id), configuration_keys=names
+    )
+    (result,) = probe.send(DescribeConfigsRequest(resources=[resource])).results
+    if result.error_code == InvalidRequest.code:
+        raise InvalidRequest(result.error_message or "")
+    return {config.name: config.value for config in result.configs if config.value}
 
 
 def _ms(started: float) -> float:
