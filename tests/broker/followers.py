@@ -29,10 +29,10 @@ def elect(partition: Partition, leader: BrokerId) -> None:
     _change(partition, partition.replicas, partition.replicas, leader)
 
 
-def follower_has(partition: Partition, offset: int, *, log_start_offset: int = 0) -> None:
-    """Lets the follower fetch at an offset."""
+def follower_has(partition: Partition, offset: int, *, log_start_offset: int = 0, broker_epoch: int = -1) -> None:
+    """Lets the follower fetch at an offset. `broker_epoch` is that of its registration, if it has one."""
     fetch = FollowerFetch(Offset(offset), partition.leader_epoch, LeaderEpoch(-1), Offset(log_start_offset))
-    partition.fetch_from_follower(FOLLOWER, -1, fetch, max_bytes=1, min_one_message=True, now=0.0)
+    partition.fetch_from_follower(FOLLOWER, broker_epoch, fetch, max_bytes=1, min_one_message=True, now=0.0)
 
 
 def _change(

@@ -53,10 +53,10 @@ def test_the_response_waits_for_the_followers(broker: Broker) -> None:
     partition = with_follower(broker)
     response = delete(broker, 3)
     assert partition.log.log_start_offset == 3
-    follower_has(partition, 4, log_start_offset=2)
+    follower_has(partition, 4, log_start_offset=2, broker_epoch=5)
     broker.loop.run_until_complete(_turn())
     assert not response.done()
-    follower_has(partition, 4, log_start_offset=3)
+    follower_has(partition, 4, log_start_offset=3, broker_epoch=5)
     assert result(broker.loop.run_until_complete(response)) == (0, 3)
     assert result(delete(broker, 2)) == (0, 3), "deleted everywhere already"
 

@@ -13,7 +13,7 @@ import pytest
 
 from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from broker.cluster.clusters import ProcessCluster, create_request, wait_for
+from broker.cluster.clusters import SOON_S, ProcessCluster, create_request, wait_for
 from broker.sent_requests import append, batch
 from broker.wire import Wire
 from stopped_processes import stop_process
@@ -197,9 +197,10 @@ def test_a_broker_that_lost_its_logs_does_not_lead_before_one_that_has_them(make
     cluster.kill(1)
     cluster.kill(2)
     shutil.rmtree(cluster.directory / "1")
-    ready = cluster.begin(1)
+    cluster.begin(1)
+    assert cluster.processes[1].wait(SOON_S) == 75, "nobody alive has its records"
     cluster.start(2)
-    wait_for(ready.exists, "the broker without its logs")
+    cluster.start(1)
     wait_for(lambda: cluster.partition("t", seen_by=2)[0] == 2, "the broker with the records")
     offsets = ListOffsetsRequest(
         replica_id=-1,

@@ -202,6 +202,8 @@ def test_a_whole_copy_with_its_registry_is_served(two: tuple[Path, Path]) -> Non
 def test_a_registry_that_was_put_back_is_refused(two: tuple[Path, Path]) -> None:
     first, second = two
     shutil.copy(copy_of(first) / "registry.db", first / "registry.db")
+    for directory in two:
+        (directory / "cluster-metadata-copy").unlink()  # which tells it as well
     code, line = serve(f"{first},{second}")
     assert code == 2
     assert "is newer than the registry" in line
