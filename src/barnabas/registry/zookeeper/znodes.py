@@ -275,8 +275,10 @@ class State(NamedTuple):
             found["controller_epoch"],
             tuple((row[0], Touched(*map(frozenset, row[lists]))) for row in found["history"]),
             move,
-            *(int(found.get(name, -1)) for name in ("topics", "brokers", "next_producer_id")),
-            incarnation=str(found.get("incarnation", "")),
+            int(found.get("topics", -1)),
+            int(found.get("brokers", -1)),
+            int(found.get("next_producer_id", -1)),
+            str(found.get("incarnation", "")),
         )
 
 
