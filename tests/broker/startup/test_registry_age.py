@@ -75,7 +75,7 @@ def copy_of_registry(directory: Path) -> Callable[[], None]:
     return lambda: shutil.copy(kept, directory / "registry.db")  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("has_copy", [True, False], ids=["by the copy of the metadata", "by a leader epoch"])
+@pytest.mark.parametrize("has_copy", [True, False], ids=["by the copy of the metadata", "by the last registration"])
 def test_one_broker_refuses_a_registry_that_was_put_back(tmp_path: Path, has_copy: bool) -> None:
     data = tmp_path / "data"
     with Broker(data_dir=data) as broker:
@@ -90,10 +90,9 @@ def test_one_broker_refuses_a_registry_that_was_put_back(tmp_path: Path, has_cop
         (data / METADATA_COPY).unlink()
     code, line = serve(data)
     assert code == 2
-    why = f"as {data}/{METADATA_COPY} tells" if has_copy else f"{data}/t-0 has records of epoch"
-    assert line.startswith(f"the registry {data}/registry.db ")
+    why = f"as {data}/{METADATA_COPY} tells" if has_copy else f"{data} is newer than the registry"
     assert why in line
-    assert f"`barnabas cluster recover --registry {data}/registry.db --data-dir {data}`" in line
+    assert "`barnabas cluster recover" in line
 
 
 def test_a_topic_that_an_old_registry_does_not_know_is_not_put_aside(tmp_path: Path) -> None:
