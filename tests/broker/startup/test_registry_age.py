@@ -5,18 +5,22 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from barnabas.broker.cluster.metadata_copy import write_copy
 from barnabas.broker.startup.recovery import recover_registry
-from barnabas.broker.startup.registry_age import image_not_older_than_copies
+from barnabas.broker.startup.registry_age import image_not_older_than_copies, refuse_epochs_not_given
 from barnabas.errors import UsageError
 from barnabas.log.directories.checkpoints import METADATA_COPY
-from barnabas.metadata.image import MetadataImage
+from barnabas.metadata.image import MetadataImage, PartitionImage, TopicImage
 from barnabas.registry.content import RegistryContent
 from barnabas.registry.embedded import EmbeddedRegistry
 from barnabas.testing import Broker
+from barnabas.types import BrokerId, LeaderEpoch, TopicPartition
 from broker.startup.test_startup_errors import serve
 from broker.wire import on_controller, server_of
 
@@ -129,3 +133,19 @@ def test_each_of_several_brokers_refuses_it(tmp_path: Path) -> None:
     for node_id in (1, 2):
         with pytest.raises(UsageError, match=f"put back from a copy, as {tmp_path}/{node_id}/{METADATA_COPY} tells"):
             broker(node_id).start()
+
+
+def test_a_log_with_an_epoch_that_was_not_given_out_is_named() -> None:
+    one = (BrokerId(1),)
+    partition = PartitionImage(BrokerId(1), LeaderEpoch(4), one, one)
+    found = MetadataImage("cluster", topics={"t": TopicImage("t", uuid4(), (partition,))})
+
+    def check(latest: int) -> None:
+        log: Any = SimpleNamespace(directory="data/t-0", leader_epochs=SimpleNamespace(latest=latest))
+        refuse_epochs_not_given(found, {TopicPartition("t", 0): log}, "r.db", "way out")
+
+    check(4)
+    with pytest.raises(
+        UsageError, match=r"^the registry r\.db is at leader epoch 4 of t-0, but data/t-0 has .* epoch 5"
+    ):
+        check(5)
