@@ -9,15 +9,13 @@ from barnabas.cli.exit_codes import OK, USAGE
 from barnabas.cli.framework.output import print_json
 from barnabas.cli.framework.resources import plural
 from barnabas.cli.serve.start_broker import (
-    NOT_SETTINGS,
     ServeOptions,
-    options_as_settings,
+    load_settings,
     parse_directory_ids,
     ready_path,
     start_logging,
 )
 from barnabas.config.broker import BrokerConfig
-from barnabas.config.sources import load
 from barnabas.errors import UsageError, WrongSettings
 
 __all__ = ["check_settings"]
@@ -32,14 +30,7 @@ def check_settings(options: ServeOptions, count: int | None, racks: Sequence[str
         start_logging(options.log_level)
         ready_path(options.ready_file)
         parse_directory_ids(options.lost_dir)
-        loaded = load(
-            options.config,
-            None,
-            options.settings,
-            options=options_as_settings(options),
-            not_settings=NOT_SETTINGS,
-            defaults=None if count is None else cluster_defaults(count),
-        )
+        loaded = load_settings(options, defaults=None if count is None else cluster_defaults(count))
         warnings = loaded.warnings
         configs = [loaded.config] if count is None else plan_brokers(loaded.config, count, racks)
         if loaded.config.zookeeper_connect is not None:

@@ -6,7 +6,7 @@ the same options: it prints the help and the errors of usage, and the reference 
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -15,10 +15,13 @@ if TYPE_CHECKING:
 
     from _typeshed import SupportsWrite
 
+    from barnabas.config.sources import LoadedConfig
+
 __all__ = [
     "LOG_LEVELS",
     "NOT_SETTINGS",
     "ServeOptions",
+    "load_settings",
     "options_as_settings",
     "parse_directory_ids",
     "parse_serve",
@@ -106,12 +109,9 @@ def parse_serve(arguments: Sequence[str]) -> ServeOptions | None:
 def run_broker(options: ServeOptions) -> int:
     """Loads the settings and serves until SIGTERM or SIGINT. Raises UsageError before the broker is ready."""
     from barnabas.broker.process.serving import run
-    from barnabas.config.sources import load
 
     start_logging(options.log_level)
-    loaded = load(
-        options.config, None, options.settings, options=options_as_settings(options), not_settings=NOT_SETTINGS
-    )
+    loaded = load_settings(options)
     for warning in loaded.warnings:
         print(f"barnabas: {warning}", file=sys.stderr)
     return run(
@@ -131,6 +131,20 @@ def ready_path(text: str | None) -> Path | None:
     if path is not None and not path.absolute().parent.is_dir():
         raise UsageError(f"--ready-file {path}: its directory does not exist; create it first")
     return path
+
+
+def load_settings(options: ServeOptions, *, defaults: Mapping[str, str] | None = None) -> "LoadedConfig":
+    """Reads the settings of `barnabas serve` from its file, the environment and its options. Raises UsageError."""
+    from barnabas.config.sources import load
+
+    return load(
+        options.config,
+        None,
+        options.settings,
+        options=options_as_settings(options),
+        not_settings=NOT_SETTINGS,
+        defaults=defaults,
+    )
 
 
 def options_as_settings(options: ServeOptions) -> dict[str, str]:

@@ -20,15 +20,13 @@ from barnabas.broker.supervisor.cluster_plan import (
 )
 from barnabas.broker.supervisor.supervisor import Supervisor
 from barnabas.cli.serve.start_broker import (
-    NOT_SETTINGS,
     ServeOptions,
-    options_as_settings,
+    load_settings,
     parse_directory_ids,
     ready_path,
     start_logging,
 )
 from barnabas.config.broker import BrokerConfig
-from barnabas.config.sources import load
 from barnabas.errors import UsageError
 from barnabas.records.compiled.installation import describe_installation, is_compiled
 from barnabas.registry.embedded import EmbeddedRegistry
@@ -42,14 +40,7 @@ def run_cluster(options: ServeOptions, count: int, racks: Sequence[str]) -> int:
     ready."""
     began = time.perf_counter()
     start_logging(options.log_level)
-    loaded = load(
-        options.config,
-        None,
-        options.settings,
-        options=options_as_settings(options),
-        not_settings=NOT_SETTINGS,
-        defaults=cluster_defaults(count),
-    )
+    loaded = load_settings(options, defaults=cluster_defaults(count))
     for warning in loaded.warnings:
         print(f"barnabas: {warning}", file=sys.stderr)
     ready_file = ready_path(options.ready_file)
