@@ -256,7 +256,9 @@ class LogModel(RuleBasedStateMachine):
         self.log.release()
         active = self.log.active_segment
         last = self.batches[-1] if self.batches else None
-        if last and last.base_offset >= active.base_offset:
+        whole = max(self.log.high_watermark, self.log.recovery_point)
+        """What was synced, and what others have, was written before."""
+        if last and last.base_offset >= max(active.base_offset, whole):
             torn = data.draw(st.integers(0, len(last.data)))
             if self.config.preallocate:
                 with open(active.path(".log"), "r+b") as file:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from barnabas.broker import controller_thread, loop_watchdog
+from barnabas.broker import controller_thread, loop_watchdog, server
 from barnabas.connection.drivers import aio
 from barnabas.log import log_manager
 from barnabas.network import acceptor, connection
@@ -112,6 +112,7 @@ def surroundings(world: World, network: Network, directory: Path, level: int) ->
             (aio, "socket", SimulatedSockets(network).socket),
             (connection, "os", FileSending(network)),
             (log_manager, "read_boot_id", lambda: world.host.boot if world.host is not None else ""),
+            (server, "_SESSIONS_WAITED", 0),  # nothing else happens in the simulated world while a broker starts
             (processes, "_own", lambda: own),
             (processes, "_serials", count(1)),
             (processes, "_running", {}),

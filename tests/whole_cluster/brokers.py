@@ -31,6 +31,7 @@ SETTINGS: Final[Mapping[str, object]] = {
     "log.retention.ms": -1,
     "min.insync.replicas": 2,
     "num.partitions": 2,
+    "num.recovery.threads.per.data.dir": 1,
     "offsets.topic.num.partitions": 1,
     "offsets.topic.replication.factor": 3,
     "replica.lag.time.max.ms": 3000,

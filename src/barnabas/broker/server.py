@@ -434,20 +434,23 @@ class Broker:
         is_another = bool(recorded) and recorded.keys().isdisjoint(self.log_manager.directory_paths())
         session = self.registry.session(self.node_id)
         if session is Evidence.RUNS or (session is Evidence.UNSEEN and is_another):
-            raise node_id_in_use(self.node_id, describe_process(registered.process))
+            raise node_id_in_use(self.node_id, describe_process(registered.process), session)
 
     def _outlast_former_session(self) -> None:
         """Waits until ZooKeeper has ended the session of the process that this broker was before. It cannot be seen:
         most likely its machine was started anew, or its container made anew. A copy of it that runs elsewhere keeps its
-        session, and the registration is refused."""
+        session: raises NotYet."""
         registered = self._image.brokers.get(self.node_id)
+        process = describe_process(registered.process if registered is not None else "")
         until = time.monotonic() + self.config.zookeeper_session_timeout_ms / 1000 * _SESSIONS_WAITED
         is_told, directories = False, list(self.log_manager.directory_paths().values())
-        while self.registry.session(self.node_id, directories) is Evidence.UNSEEN and time.monotonic() < until:
-            if not is_told and registered is not None:
+        while (session := self.registry.session(self.node_id, directories)) is Evidence.UNSEEN:
+            if time.monotonic() >= until:
+                raise node_id_in_use(self.node_id, process, session)
+            if not is_told:
                 self.log.warning(
                     "broker %d was %s, which cannot be seen from here: waiting until its session with ZooKeeper ends",
-                    *(self.node_id, describe_process(registered.process)),
+                    *(self.node_id, process),
                 )
                 is_told = True
             if self.interrupted:

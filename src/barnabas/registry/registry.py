@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from barnabas.config.endpoints import Endpoint
-from barnabas.errors import BarnabasError, UsageError
+from barnabas.errors import BarnabasError, NotYet, UsageError
 from barnabas.metadata.delta import MetadataChange
 from barnabas.metadata.image import MetadataImage, PartitionImage
 from barnabas.metadata.returned import Returned
@@ -112,9 +112,15 @@ class Evidence(Enum):
     UNSEEN = "nobody knows from here"
 
 
-def node_id_in_use(node_id: int, process: str) -> UsageError:
+def node_id_in_use(node_id: int, process: str, evidence: Evidence = Evidence.RUNS) -> UsageError:
     """Returns the error of a broker that starts with the node id of another one, or in a copy of its directories.
-    `process` says in words which one that is."""
+    `process` says in words which one that is. One that is unseen may have ended: the start may succeed later."""
+    if evidence is Evidence.UNSEEN:
+        return NotYet(
+            f"node.id {node_id} is in use by a broker of this cluster that cannot be seen from here, {process}, and its "
+            "session with ZooKeeper goes on: if it runs, stop it, or give this one another node.id; if it does not run "
+            "any more, start again when its session has ended"
+        )
     return UsageError(
         f"node.id {node_id} is in use by another running broker of this cluster, {process}: stop it, "
         "or give this one another node.id; to look into a copy of its data directories, start that with a copy of the "

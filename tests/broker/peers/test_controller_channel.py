@@ -9,12 +9,14 @@ import pytest
 
 from barnabas.broker.peers.controller_channel import ControllerChannel
 from barnabas.broker.peers.peer_connections import Role
+from barnabas.controller import isr_control
 from barnabas.errors import StaleBrokerEpoch
 from barnabas.protocol.peer_messages.give_up_replicas import (
     GivenUpReplica,
     GiveUpReplicasRequest,
     GiveUpReplicasResponse,
 )
+from barnabas.types import LeaderEpoch
 
 REQUEST = GiveUpReplicasRequest(
     broker_id=1, broker_epoch=11, replicas=[GivenUpReplica(topic_id=UUID(int=7), partition=3, leader_epoch=4)]
@@ -59,7 +61,7 @@ def test_another_broker_is_asked_over_the_network() -> None:
 def test_this_broker_answers_itself_what_it_would_answer_others() -> None:
     world = World(controller_id=1)
     assert world.ask() == GiveUpReplicasResponse()
-    assert world.decided == [(1, 11, (UUID(int=7), 3, 4))]
+    assert world.decided == [(1, 11, isr_control.GivenUpReplica(UUID(int=7), 3, LeaderEpoch(4)))]
     assert not world.sent
 
 

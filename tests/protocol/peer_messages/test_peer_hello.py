@@ -21,7 +21,7 @@ def test_the_response() -> None:
 
 
 def test_fields_of_a_later_release_are_skipped() -> None:
-    later = REQUEST_BYTES[:-1] + bytes.fromhex("01 00 03 616263")
+    later = REQUEST_BYTES[:-1] + bytes.fromhex("01 63 03 616263")
     assert decode(PeerHelloRequest, 0, later) == (REQUEST, len(later))
 
 

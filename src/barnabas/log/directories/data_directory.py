@@ -397,9 +397,10 @@ class DataDirectory:
         log, and files that are only named like a log, are left alone. Raises OSError.
         """
         with os.scandir(self.path) as entries:
-            named = [(parse_directory_name(entry.name), entry.path) for entry in entries if entry.is_dir()]
+            named = sorted((entry.name, entry.path) for entry in entries if entry.is_dir())
         found = []
-        for tp, path in named:
+        for name, path in named:
+            tp = parse_directory_name(name)
             if tp is None or tp.topic == METADATA_TOPIC:
                 continue
             topic_id = read_partition_metadata(path)

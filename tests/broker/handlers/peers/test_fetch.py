@@ -40,7 +40,7 @@ from broker.wire import Wire, server_of
 
 SOON_S = 30.0
 LONG_MS = 120_000
-EPOCH = 10
+EPOCH = 0
 """The leader epoch of new topics."""
 FOLLOWER_EPOCH = 2
 """The epoch in which broker 2 has registered, the second one."""
