@@ -110,7 +110,7 @@ def test_brokers_of_the_release_before_go_on_with_a_file_that_is_upgraded(
         assert register(opened(path), node_id, process) is not None
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("UPDATE state SET incarnation = ''")
-        db.execute("UPDATE brokers SET has_lock = 0")
+        db.execute("DELETE FROM locks")
     upgraded = opened(path)
     assert [each.process for each in upgraded.load().image.brokers.values()] == processes
     assert upgraded.dead_brokers() == []

@@ -26,7 +26,7 @@ from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, 
 from barnabas.registry import embedded_tables as tables
 from barnabas.registry.broker_locks import BrokerLocks
 from barnabas.registry.content import RegistryContent
-from barnabas.registry.incarnation import settle_incarnation
+from barnabas.registry.incarnation import HAS_LOCK, settle_incarnation
 from barnabas.registry.processes import describe_process, is_running, is_visible
 from barnabas.registry.registry import (
     PRODUCER_IDS_BLOCK,
@@ -235,7 +235,7 @@ class EmbeddedRegistry(Registry):
         """Returns what is certain about another process that has registered as this broker, whose lock is held here or
         nowhere, with its process and its text for `BrokerImage.returned`."""
         row = self._db.execute(
-            "SELECT process, has_lock, CASE WHEN fenced THEN returned ELSE '' END FROM brokers WHERE node_id = ?",
+            f"SELECT process, {HAS_LOCK}, CASE WHEN fenced THEN returned ELSE '' END FROM brokers WHERE node_id = ?",
             (node_id,),
         ).fetchone()
         if row is None:
@@ -292,7 +292,7 @@ class EmbeddedRegistry(Registry):
             tables.put_brokers(self._db, [broker])
             tables.put_registration(self._db, broker.node_id, LastRegistration(registration.registration_id, epoch))
             if self._locks.holds(node_id):
-                self._db.execute("UPDATE brokers SET has_lock = 1 WHERE node_id = ?", (node_id,))
+                self._db.execute(tables.insert("locks", "node_id", "epoch", replaces=True), (node_id, epoch))
             self._record([("broker", str(node_id))])
         self._node_id, self._epoch = node_id, epoch
         self._hint()
@@ -325,7 +325,8 @@ class EmbeddedRegistry(Registry):
 
     def dead_brokers(self) -> list[tuple[BrokerId, int]]:
         with self._db.reading():
-            rows = self._db.execute("SELECT node_id, epoch, process, has_lock FROM brokers WHERE NOT fenced").fetchall()
+            columns = f"node_id, epoch, process, {HAS_LOCK}"
+            rows = self._db.execute(f"SELECT {columns} FROM brokers WHERE NOT fenced").fetchall()
             return [
                 (BrokerId(node_id), epoch)
                 for node_id, epoch, process, has_lock in rows
@@ -399,7 +400,7 @@ class EmbeddedRegistry(Registry):
 
     def _may_be_alive(self, node_id: int, epoch: int) -> bool:
         row = self._db.execute(
-            "SELECT process, has_lock FROM brokers WHERE node_id = ? AND epoch = ?", (node_id, epoch)
+            f"SELECT process, {HAS_LOCK} FROM brokers WHERE node_id = ? AND epoch = ?", (node_id, epoch)
         ).fetchone()
         return row is not None and self._locks.may_run(node_id, *row)
 

@@ -16,7 +16,7 @@ from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from barnabas.registry.broker_locks import BrokerLocks
 from barnabas.registry.content import Move, RegistryContent
-from barnabas.registry.incarnation import HAS_LOCK, INCARNATION
+from barnabas.registry.incarnation import HAS_LOCK, INCARNATION, LOCKS
 from barnabas.registry.registry import LastRegistration, LeaderChange, how_to_found_anew
 from barnabas.registry.sqlite_file import SqliteFile
 from barnabas.types import BrokerId
@@ -55,7 +55,8 @@ __all__ = [
 
 _FORMAT: Final = 1
 """A later release may add tables, columns with defaults, kinds of settings and lists to `unsettled`, and keep the
-format: during a rolling upgrade brokers of this one go on using the file."""
+format: during a rolling upgrade brokers of this one go on using the file. It adds no column to `brokers`, whose rows
+the first releases write whole."""
 MAX_LEADER_CHANGES: Final = 10_000
 
 _SCHEMA: Final = """
@@ -219,7 +220,7 @@ def prepare(db: SqliteFile, path: Path) -> None:
 
 def _prepare_incarnation(db: SqliteFile) -> None:
     _add_column(db, "state", "incarnation", INCARNATION)
-    _add_column(db, "brokers", "has_lock", HAS_LOCK)
+    db.execute(LOCKS)
 
 
 def has_tables(db: SqliteFile) -> bool:
@@ -385,7 +386,7 @@ def read_brokers(db: SqliteFile) -> Iterator[BrokerImage]:
 
 def live_brokers(db: SqliteFile, locks: BrokerLocks) -> list[BrokerId]:
     """Returns the brokers that may be alive."""
-    rows = db.execute("SELECT node_id, process, has_lock FROM brokers").fetchall()
+    rows = db.execute(f"SELECT node_id, process, {HAS_LOCK} FROM brokers").fetchall()
     return [BrokerId(row[0]) for row in rows if locks.may_run(*row)]
 
 

@@ -16,12 +16,14 @@ from typing import Final
 from barnabas.registry.broker_locks import BrokerLocks
 from barnabas.registry.sqlite_file import SqliteFile
 
-__all__ = ["HAS_LOCK", "INCARNATION", "settle_incarnation"]
+__all__ = ["HAS_LOCK", "INCARNATION", "LOCKS", "settle_incarnation"]
 
 INCARNATION: Final = "ALTER TABLE state ADD COLUMN incarnation TEXT NOT NULL DEFAULT ''"
 """The number and the place of the file, such as `f3a0… <boot id> 2049:1234`; '' in the files of releases before."""
-HAS_LOCK: Final = "ALTER TABLE brokers ADD COLUMN has_lock INTEGER NOT NULL DEFAULT 0"
-"""Whether the broker holds its lock; releases before leave it 0."""
+LOCKS: Final = "CREATE TABLE IF NOT EXISTS locks (node_id INTEGER PRIMARY KEY, epoch INTEGER)"
+"""The broker epoch in which each broker has last taken its lock; releases that know no locks leave it as it is."""
+HAS_LOCK: Final = "brokers.epoch IS (SELECT epoch FROM locks WHERE locks.node_id = brokers.node_id)"
+"""Whether a broker holds its lock."""
 _BYTES: Final = 8
 
 
@@ -33,12 +35,13 @@ def settle_incarnation(db: SqliteFile, boot: str, locks: BrokerLocks) -> str:
     if known and (known_place == place or locks.others_are_held() or _is_used_without_locks(db, locks)):
         return str(known)
     if known:
-        db.execute("UPDATE brokers SET process = '', peer_endpoint = '', has_lock = 0")
+        db.execute("UPDATE brokers SET process = '', peer_endpoint = ''")
+        db.execute("DELETE FROM locks")
     incarnation = os.urandom(_BYTES).hex()
     db.execute("UPDATE state SET incarnation = ?", (f"{incarnation} {place}",))
     return incarnation
 
 
 def _is_used_without_locks(db: SqliteFile, locks: BrokerLocks) -> bool:
-    rows = db.execute("SELECT node_id, process, has_lock FROM brokers WHERE NOT has_lock").fetchall()
-    return any(locks.may_run(*row) for row in rows)
+    rows = db.execute(f"SELECT node_id, process, {HAS_LOCK} FROM brokers").fetchall()
+    return any(not has_lock and locks.may_run(node_id, process, has_lock) for node_id, process, has_lock in rows)

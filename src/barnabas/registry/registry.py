@@ -117,9 +117,9 @@ def node_id_in_use(node_id: int, process: str, evidence: Evidence = Evidence.RUN
     `process` says in words which one that is. One that is unseen may have ended: the start may succeed later."""
     if evidence is Evidence.UNSEEN:
         return NotYet(
-            f"node.id {node_id} is in use by a broker of this cluster that cannot be seen from here, {process}, and its "
-            "session with ZooKeeper goes on: if it runs, stop it, or give this one another node.id; if it does not run "
-            "any more, start again when its session has ended"
+            f"node.id {node_id} is in use by a broker of this cluster that cannot be seen from here, {process}, and "
+            "its session with ZooKeeper goes on: if it runs, stop it, or give this one another node.id; else start "
+            "again when its session has ended"
         )
     return UsageError(
         f"node.id {node_id} is in use by another running broker of this cluster, {process}: stop it, "
