@@ -5,8 +5,10 @@ These need Apache Kafka itself, whatever broker the other tests run on.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
+import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -223,6 +225,8 @@ def test_barnabas_goes_on_where_kafka_was_cleaning(make: MakeBroker, tmp_path: P
     create(ours)
     ours.stop()
     replace_files(directory(ours), directory(kafka))
+    with contextlib.closing(sqlite3.connect(ours.data_dir / "registry.db", isolation_level=None)) as registry:
+        registry.execute("UPDATE partitions SET leader_epoch = 10")  # Kafka's brokers have begun some
     (ours.data_dir / "replication-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 {RECORDS}\n")
     ours.start()
     produce(ours, idempotent=False)  # its producer ids begin anew, Kafka's are in the log

@@ -120,7 +120,7 @@ def test_old_produce_is_advertised_but_not_served(
         assert wire.end_offset(other, topic, 0) == (0, 0)
 
 
-@pytest.mark.parametrize("version", [5, 99, -1])
+@pytest.mark.parametrize("version", [6, 99, -1])
 def test_api_versions_of_the_future_are_answered_in_the_oldest_form(connection: wire.Connection, version: int) -> None:
     known = wire.api_versions(connection)
     connection.send(frame(header(API_VERSIONS, version, 77) + bytes(3)))
