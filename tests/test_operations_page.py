@@ -20,17 +20,22 @@ from code_blocks import FILE_NAME, blocks_of, environment_in
 from steady_clients import steady_clients
 from zookeeper_server import ZooKeeperServer
 
-PORTS = 4
+PORTS = 7
 FIRST_PORT = 9092
+BROKERS = 4
+"""The ports from the first on which have brokers of the cluster; the others are for a copy."""
 COMMAND_TIMEOUT_S = 180
 END = "---- exit code"
 SERVICE = "A service for each broker"
 LOST = "The registry is lost"
+RESTORE = "Restoring"
+THE_END = "The end"
+WITH_A_FILE = {LOST, "Backup and restore", "A look into a copy", RESTORE}
 
 
 def free_ports() -> int:
     """Returns the first of several free ports in a row, which the system gives nobody else meanwhile."""
-    for port in range(25_000 + os.getpid() % 1500 * PORTS, 32_000, PORTS):
+    for port in range(25_000 + os.getpid() % 900 * PORTS, 32_000, PORTS):
         with ExitStack() as taken, contextlib.suppress(OSError):
             for each in range(port, port + PORTS):
                 taken.enter_context(socket.create_server(("127.0.0.1", each)))
@@ -109,8 +114,8 @@ def run_the_page(directory: Path, *, zookeeper: str = "", before: Path | None = 
     """Runs all blocks and looks at what they show. `before`: the release that the page upgrades from, None: this one.
     With a place for the registry in ZooKeeper it moves there as soon as each broker is a service."""
     port = free_ports()
-    servers = [f"127.0.0.1:{port + number}" for number in range(PORTS)]
-    blocks = [block for block in blocks_of("docs/operations.md") if not zookeeper or block.section != LOST]
+    servers = [f"127.0.0.1:{port + number}" for number in range(BROKERS)]
+    blocks = [block for block in blocks_of("docs/operations.md") if not zookeeper or block.section not in WITH_A_FILE]
     shown: dict[str, str] = {}
     install(directory, "0.1", before)
     install(directory, "0.2")
@@ -122,7 +127,7 @@ def run_the_page(directory: Path, *, zookeeper: str = "", before: Path | None = 
                     admin.create_topics(barnabas.NewTopic("steady", 3))
                 clients = work.enter_context(ExitStack())
                 clients.enter_context(steady_clients(",".join(servers), "steady"))
-            if number == len(blocks) - 1:
+            if block.section in (RESTORE, THE_END):
                 clients.close()
             text = re.sub(r"\b909\d\b", lambda found: str(port + int(found[0]) - FIRST_PORT), block.text)
             if zookeeper:
@@ -140,7 +145,7 @@ def run_the_page(directory: Path, *, zookeeper: str = "", before: Path | None = 
     assert shown["A rolling restart: barnabas cluster roll --data-dir data"].endswith("restarted 3 brokers\n")
     rolls = [shown[each].splitlines()[-1] for each in shown if "roll --" in each and "restart {id}" in each]
     assert rolls == ["restarted 3 brokers", "restarted 1 broker", "restarted 1 broker", "restarted 3 brokers"]
-    starts = ["0.1"] * 6 + ["0.2", "0.1"] + ["0.2"] * (3 if zookeeper else 6)
+    starts = ["0.1"] * 6 + ["0.2", "0.1"] + ["0.2"] * (3 if zookeeper else 12)
     assert (directory / "starts").read_text().split() == starts
     moved = [text for command, text in shown.items() if "reassign status" in command]
     assert "no reassignment is in progress" in moved[-1]
@@ -151,6 +156,8 @@ def run_the_page(directory: Path, *, zookeeper: str = "", before: Path | None = 
     assert shown["Removing a broker: barnabas cluster drain 4"].endswith("broker 4 has no replicas\n")
     if not zookeeper:
         assert "broker        broker 1,2,3: live" in shown[f"{LOST}: until barnabas cluster doctor; do sleep 1; done"]
+        counts = [text.split()[-1] for command, text in shown.items() if command.endswith("| wc -l")]
+        assert counts == ["1000", "1000"], "in the copy, and when it was restored"
 
 
 @pytest.mark.timeout(900)
