@@ -92,8 +92,10 @@ class FakeBroker:
         return self.serves()
 
     def comes_too_early(self) -> int:
-        """Cannot be started yet, once."""
-        return self._refuse("the others are not there", code=75) if self.is_first else self.serves()
+        """Cannot be started yet, once, or ever with an argument."""
+        if self.is_first or self._argument:
+            return self._refuse("the others are not there", code=75)
+        return self.serves()
 
     @staticmethod
     def _refuse(message: str = "port 1 is taken; choose another", *, of_directory: bool = False, code: int = 2) -> int:

@@ -220,6 +220,13 @@ def test_who_comes_too_early_is_started_again(supervise: Supervise) -> None:
     assert supervisor.end(signal.SIGTERM)[0] == 0
 
 
+def test_who_waits_still_when_the_others_are_ready_keeps_nobody_waiting(supervise: Supervise) -> None:
+    supervisor = supervise("serves", "comes_too_early:always", "serves")
+    first, third = supervisor.ready()
+    assert [first, third] == [supervisor.pids(1)[0], supervisor.pids(3)[0]]
+    assert supervisor.end(signal.SIGTERM)[0] == 0
+
+
 def test_a_later_start_that_is_refused_is_tried_again(supervise: Supervise) -> None:
     supervisor = supervise("refuses_later")
     (pid,) = supervisor.ready()

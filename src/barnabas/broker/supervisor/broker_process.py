@@ -8,7 +8,7 @@ from uuid import UUID
 
 from barnabas.broker.handlers import HANDLER_MODULES
 from barnabas.broker.process.serving import run
-from barnabas.broker.supervisor.supervisor import USAGE_ERROR, Facts
+from barnabas.broker.supervisor.supervisor import NOT_YET, USAGE_ERROR, Facts
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import DirectoryUnusable, NotYet, UsageError
 
@@ -29,8 +29,6 @@ _SHARED: Final = (
     ),
 )
 """The modules that every broker of a cluster imports by the time of its first records."""
-_NOT_YET: Final = 75
-"""The exit code of a start that may succeed later."""
 
 
 def preload() -> None:
@@ -69,7 +67,7 @@ class BrokerProcess:
             of_directory = isinstance(error, DirectoryUnusable)
             facts = {"event": "usage-error", "message": str(error), "of_directory": of_directory}
             print(json.dumps(facts), flush=True)  # noqa: T201  for the supervisor
-            return _NOT_YET if isinstance(error, NotYet) else USAGE_ERROR
+            return NOT_YET if isinstance(error, NotYet) else USAGE_ERROR
 
     def note_ready(self, facts: Facts) -> None:
         """Keeps the ports that the system chose: after a restart the broker must be found where it was."""

@@ -7,6 +7,7 @@ note the signal and wake the loop.
 import contextlib
 import json
 import logging
+import math
 import os
 import select
 import signal
@@ -21,10 +22,12 @@ from barnabas.broker.supervisor.restart_backoff import RestartBackoff
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.errors import UsageError
 
-__all__ = ["USAGE_ERROR", "Facts", "LogStream", "Supervised", "Supervisor"]
+__all__ = ["NOT_YET", "USAGE_ERROR", "Facts", "LogStream", "Supervised", "Supervisor"]
 
 USAGE_ERROR: Final = 2
 """The exit code of a process that only the operator can help."""
+NOT_YET: Final = 75
+"""The exit code of a start that may succeed later."""
 _STOP_TIMEOUT_S: Final = 30.0
 _ONE_INTERRUPT_S: Final = 0.5
 """The time in which further SIGINTs are the same Ctrl-C: programs between the terminal and this one repeat it."""
@@ -71,6 +74,8 @@ class _Child:
         self.complaint = ""
         self.has_no_directory = False
         """Whether its last start failed because of its own data directory."""
+        self.refused_since = -math.inf
+        """When its last start began that may succeed later."""
 
 
 class Supervisor:
@@ -85,7 +90,7 @@ class Supervisor:
         stop_timeout_s: float = _STOP_TIMEOUT_S,
     ) -> None:
         """`on_ready` gets the facts of all processes once each has reported that it is ready, except for those whose
-        data directory cannot be used. It may raise UsageError."""
+        data directory cannot be used, and those that still wait when all others are ready. It may raise UsageError."""
         self._children = [_Child(work, self._take_event) for work in works]
         self._on_ready = on_ready
         self._clock = clock
@@ -99,6 +104,8 @@ class Supervisor:
         self._signals: list[int] = []
         self._interrupted_at: float | None = None
         self._told_ready = False
+        self._ready_at = -math.inf
+        """When the last process became ready."""
         self._is_stopping = False
         self._kill_at: float | None = None
         self._all_ended_well = True
@@ -288,6 +295,8 @@ class Supervisor:
             self._error = UsageError(f"{child.work.name}: {child.complaint or event}")
             self._stop(f"{child.work.name} cannot start: stopping")
         else:
+            if code == NOT_YET:
+                child.refused_since = child.started_at
             self._start_later(child, event)
             self._tell_if_ready()
 
@@ -343,12 +352,16 @@ class Supervisor:
             return
         _log.info("%s (pid %d) is ready", child.work.name, child.process.pid)
         child.ready, child.has_no_directory = facts, False
+        self._ready_at = self._clock.monotonic()
         child.work.note_ready(facts)
         self._tell_if_ready()
 
     def _tell_if_ready(self) -> None:
         facts = [child.ready for child in self._children if child.ready is not None]
-        settled = all(child.ready is not None or child.has_no_directory for child in self._children)
+        settled = all(
+            child.ready is not None or child.has_no_directory or child.refused_since >= self._ready_at
+            for child in self._children
+        )
         if settled and facts and not self._told_ready and not self._is_stopping:
             self._told_ready = True
             try:
