@@ -96,6 +96,27 @@ def test_brokers_that_were_stopped_in_order_and_start_without_their_mounts_give_
     assert len(cluster.records("t")) == RECORDS
 
 
+def test_where_a_disk_of_all_brokers_is_dead_they_say_how_nothing_is_lost() -> None:
+    """Each partition has a replica on the other disk, but they wait for each other."""
+    with Cluster(3, log_dirs=2) as cluster:
+        cluster.create_topic("t", assignments={0: [1, 2, 3], 1: [1, 2, 3]})
+        produce(cluster, 2 * RECORDS)
+        for node_id in cluster.node_ids:
+            cluster.pause(node_id)
+        dead = {node_id: directory_of(cluster, node_id) / "log-1" for node_id in cluster.node_ids}
+        for node_id, disk in dead.items():
+            cluster.kill(node_id)
+            assert [path.name for path in disk.glob("t-*")] in (["t-0"], ["t-1"])
+            shutil.rmtree(disk)
+        for node_id in cluster.node_ids:
+            with pytest.raises(NotYet, match=r"If they wait for this one as well.* --lost-dir=\S{22}: nothing is lost"):
+                cluster.start(node_id)
+        for node_id, disk in dead.items():
+            cluster.start(node_id, lost_dirs=disk)
+        cluster.wait_in_sync()
+        assert len(cluster.records("t")) == 2 * RECORDS
+
+
 def test_a_disk_that_was_away_never_leads(cluster: Cluster) -> None:
     cluster.kill(1)
     unmount(directory_of(cluster, 1))

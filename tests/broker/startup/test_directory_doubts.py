@@ -1,6 +1,7 @@
 """What a broker that starts believes of its data directories: pure decisions over images."""
 
 import logging
+import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from uuid import UUID
@@ -10,9 +11,14 @@ import pytest
 from barnabas.broker.startup.directory_age import Age, DirectoryDoubts, UnconfirmedReplicas, age_of
 from barnabas.broker.startup.directory_check import MissingDirectories
 from barnabas.errors import DirectoryUnusable, UsageError
-from barnabas.log.directories.checkpoints import HIGH_WATERMARK_CHECKPOINT, write_offset_checkpoint
+from barnabas.log.directories.checkpoints import (
+    HIGH_WATERMARK_CHECKPOINT,
+    format_topic_id,
+    parse_topic_id,
+    write_offset_checkpoint,
+)
 from barnabas.log.directories.data_directory import DataDirectory
-from barnabas.log.directories.registration_mark import RegistrationMark
+from barnabas.log.directories.registration_mark import REGISTRATION, RegistrationMark
 from barnabas.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage, TopicImage
 from barnabas.registry.registry import LastRegistration
 from barnabas.types import BrokerId, LeaderEpoch, Offset, TopicPartition
@@ -44,6 +50,10 @@ Isr = tuple[tuple[BrokerId, ...], tuple[BrokerId, ...], tuple[BrokerId, ...]]
         (RegistrationMark("later", "", 8), (GONE,), LAST, True, Age.NEWER),
         (RegistrationMark("before", "", 8), (HERE,), LastRegistration(), True, Age.CURRENT),
         (RegistrationMark("before", "", 8), (), LastRegistration(), True, Age.CURRENT),
+        (RegistrationMark("last", "", 7), (), LastRegistration("", 7), True, Age.CURRENT),
+        (RegistrationMark("before", "", 6), (), LastRegistration("", 7), True, Age.OLD),
+        (RegistrationMark("later", "", 8), (), LastRegistration("", 7), True, Age.NEWER),
+        (RegistrationMark(), (), LastRegistration("", 7), True, Age.CURRENT),
     ],
 )
 def test_the_age_of_a_directory(
@@ -196,3 +206,96 @@ def test_a_log_that_has_vanished_is_in_doubt(tmp_path: Path, offset: int, in_dou
     if in_doubt:
         with pytest.raises(UnconfirmedReplicas, match="has lost the logs of t-0, and nobody who is alive has all"):
             doubts.lost_replicas(image, [(OTHER, 1)])
+
+
+@pytest.mark.parametrize(
+    ("partitions", "logs", "mark", "epoch", "outcome"),
+    [
+        ([(ALL, (ME, OTHER), ())], None, None, 7, ("t-0",)),
+        ([(ALL, (OTHER,), (ME,))], (), None, 7, ("t-0",)),
+        ([(ALL, (ME, THIRD), ())], None, None, 7, UnconfirmedReplicas),
+        ([((ME,), (ME,), ())], None, None, 7, MissingDirectories),
+        ([((ME,), (ME,), ())], None, None, None, MissingDirectories),
+        ([((ME,), (ME,), ())], (), NOW, 7, MissingDirectories),
+        ([(ALL, (ME, THIRD), ())], (0,), NOW, 7, None),
+        ([(ALL, (ME, THIRD), ())], (0,), RegistrationMark("before", "", 6), 7, UnconfirmedReplicas),
+        ([(ALL, (OTHER,), ())], None, None, 7, None),
+        ([((ME,), (ME,), ())], None, None, 0, None),
+        ([((ME,), (ME,), ()), (ALL, (ME,), ())], (1,), RegistrationMark(), 7, None),
+    ],
+    ids=[
+        "not mounted, and another one is in sync",
+        "empty, and another one leads",
+        "not mounted, and the other one is fenced",
+        "the only replica is not mounted",
+        "the registration is gone as well",
+        "one of two directories is not mounted",
+        "all is there",
+        "an old copy",
+        "it was not eligible",
+        "it has never registered, or was given up",
+        "a release before recorded nothing",
+    ],
+)
+def test_a_broker_whose_directories_the_registry_has_forgotten_is_not_taken_for_a_new_one(
+    tmp_path: Path,
+    partitions: Sequence[Isr],
+    logs: Sequence[int] | None,
+    mark: RegistrationMark | None,
+    epoch: int | None,
+    outcome: tuple[str, ...] | type[UsageError] | None,
+) -> None:
+    """As when somebody has deleted them in ZooKeeper while the broker was down, and its disk was not mounted then."""
+    image = image_of(*partitions, fenced=(THIRD,))
+    others = {node_id: broker for node_id, broker in image.brokers.items() if node_id != ME}
+    me = {} if epoch is None else {ME: BrokerImage(ME, epoch, (), fenced=True)}
+    image = MetadataImage("c", brokers=others | me, topics=image.topics)
+    directory = DataDirectory(str(tmp_path / "away"))
+    if logs is not None:
+        directory = claimed(tmp_path, HERE, *logs, mark=mark or RegistrationMark())
+    declared: dict[str, Collection[UUID]] = {}
+
+    def doubts() -> DirectoryDoubts:
+        return DirectoryDoubts(image, ME, {}, LastRegistration(), [directory], **declared)
+
+    if not isinstance(outcome, type):
+        assert doubts().exist is bool(outcome)
+        assert doubts().lost_replicas(image, ()) == (outcome or ())
+        return
+    with pytest.raises(outcome) as refused:
+        doubts().lost_replicas(image, ())
+    option = re.search(r"--(lost|accept-old)-dir=([\w-]{22})", str(refused.value))
+    assert option is not None
+    declared["lost" if option[1] == "lost" else "accepted"] = [parse_topic_id(option[2])]
+    doubts().lost_replicas(image, ())  # the way out is one
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "is missing"),
+        (b"", r"is damaged \(it is empty\)"),
+        (b"\xff", r"is damaged \(it is not the JSON that a broker writes\)"),
+        (b"{}", r"is damaged \(it is not the JSON that a broker writes\)"),
+        ("a directory", r"cannot be read \(Is a directory\)"),
+    ],
+)
+def test_a_registration_file_that_says_nothing_is_named(
+    tmp_path: Path, content: bytes | str | None, problem: str
+) -> None:
+    path = tmp_path / REGISTRATION
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "meta.properties").write_text(f"version=1\nnode.id=1\ndirectory.id={format_topic_id(HERE)}\n")
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        path.mkdir()
+    directory = DataDirectory(str(tmp_path))
+    directory.claim()
+    try:
+        doubts = doubts_of(image_of((ALL, (ME,), ())), (HERE,), directory)
+        named = re.escape(f"{path} ") + problem + r", without which .* counts as an old copy, .*--accept-old-dir="
+        with pytest.raises(DirectoryUnusable, match=named):
+            doubts.lost_replicas(image_of((ALL, (ME,), ())), ())
+    finally:
+        directory.unlock()

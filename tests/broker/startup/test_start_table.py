@@ -5,8 +5,9 @@ The page is read here: a row that is added there needs what happens to it in HAP
 
 import re
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,9 +18,10 @@ import pytest
 import barnabas
 from barnabas.broker.startup.recovery import recover_registry
 from barnabas.errors import NotYet, UsageError
+from barnabas.log.directories.checkpoints import read_properties
 from barnabas.testing import Broker, Cluster
 from code_blocks import ROOT
-from zookeeper_server import ZooKeeperServer, running_server
+from zookeeper_server import ZooKeeperServer, another_program, running_server
 
 RECORDS: Final = 5
 TABLE: Final = re.compile(r"^\| what \| happened to it .*\n\|[-|]+\n((?:\|.*\n)+)", re.MULTILINE)
@@ -128,6 +130,13 @@ def recover_registry_and_vanish(place: Place) -> None:
     vanish(place)
 
 
+def forget_directories_and_vanish(place: Place) -> None:
+    node_id = read_properties(str(place.directory / "meta.properties"))["node.id"]
+    with closing(sqlite3.connect(place.registry / "registry.db", isolation_level=None)) as db:
+        db.execute("DELETE FROM directories WHERE node_id = ?", (node_id,))
+    vanish(place)
+
+
 HAPPENED: Final[dict[tuple[str, str], Callable[[Place], None]]] = {
     ("data directory", "not mounted"): vanish,
     ("data directory", "mounted again"): vanish,
@@ -138,6 +147,7 @@ HAPPENED: Final[dict[tuple[str, str], Callable[[Place], None]]] = {
     ("registry", "missing"): lose_registry,
     ("registry", "old copy"): put_registry_back,
     ("registry", "recovered, and a directory not mounted"): recover_registry_and_vanish,
+    ("registry", "has forgotten the directories, of which one is not mounted"): forget_directories_and_vanish,
     ("meta.properties", "missing"): remove("meta.properties"),
     ("directory id", "missing"): edit_properties("directory.id=.*\n", ""),
     ("barnabas-registration", "missing"): remove("barnabas-registration"),
@@ -222,8 +232,13 @@ def zookeeper() -> Iterator[ZooKeeperServer]:
 
 
 @pytest.fixture(scope="module")
-def zookeeper_cluster(zookeeper: ZooKeeperServer) -> Iterator[Cluster]:
-    with Cluster(3, settings={"zookeeper.connect": zookeeper.new_path()}) as cluster:
+def zookeeper_path(zookeeper: ZooKeeperServer) -> str:
+    return zookeeper.new_path()
+
+
+@pytest.fixture(scope="module")
+def zookeeper_cluster(zookeeper_path: str) -> Iterator[Cluster]:
+    with Cluster(3, settings={"zookeeper.connect": zookeeper_path}) as cluster:
         yield cluster
 
 
@@ -320,6 +335,26 @@ def test_three_brokers(
     start_all(cluster, (2, 3, 1) if cell == "copied" else (1, 2, 3))
     assert len(cluster.records("t")) == expected
     assert len({tuple(batches) for batches in cluster.logs("t").values()}) == 1
+
+
+def test_a_broker_whose_directories_were_deleted_in_zookeeper_is_not_taken_for_a_new_one(
+    zookeeper_cluster: Cluster, zookeeper_path: str
+) -> None:
+    cluster = zookeeper_cluster
+    cluster.reset()
+    cluster.create_topic("t", assignments={0: [1, 2, 3]})
+    produce(cluster)
+    end_all(cluster, in_order=False)
+    with another_program(zookeeper_path) as tree:
+        tree.delete("/barnabas/directories/1")
+    path = directory_of(cluster, 1)
+    path.rename(kept(path))
+    path.mkdir()
+    refuses(partial(cluster.start, 1), "--lost-dir")
+    path.rmdir()
+    kept(path).rename(path)
+    start_all(cluster)
+    assert len(cluster.records("t")) == RECORDS
 
 
 def test_where_dead_brokers_look_alive_one_keeps_its_replica(zookeeper: ZooKeeperServer) -> None:

@@ -19,7 +19,7 @@ from barnabas.broker.startup.directory_check import refuse_missing
 from barnabas.errors import DirectoryUnusable, NotYet, UsageError
 from barnabas.log.directories.checkpoints import format_topic_id
 from barnabas.log.directories.data_directory import DataDirectory
-from barnabas.log.directories.registration_mark import RegistrationMark
+from barnabas.log.directories.registration_mark import REGISTRATION, RegistrationMark
 from barnabas.metadata.image import MetadataImage, PartitionImage
 from barnabas.registry.registry import LastRegistration
 from barnabas.types import BrokerId, TopicPartition
@@ -28,6 +28,8 @@ __all__ = ["Age", "DirectoryDoubts", "UnconfirmedReplicas", "age_of"]
 
 _log = logging.getLogger("barnabas.broker")
 
+_FORGOTTEN: Final = {UUID(int=0): "a data directory that the registry has forgotten"}
+"""Stands for what a broker must have had of which nothing is recorded, so that the operator can name it."""
 _RECOVER: Final = "If the registry is the older one, stop all brokers, move it away and run `barnabas cluster recover`"
 
 
@@ -53,11 +55,13 @@ def age_of(
     mark: RegistrationMark, recorded: Collection[UUID], last: LastRegistration, directory_id: UUID | None, *, logs: bool
 ) -> Age:
     """Returns the age of a directory with this mark and id, and with logs or without, by the directories and the
-    registration that are recorded of its broker."""
-    if not recorded:
-        return Age.CURRENT if logs else Age.NEW  # the broker, or all that was known of it, is new
+    registration that are recorded of its broker. Where none are, `last` has at most the epoch of the latter."""
     if mark.broker_epoch > last.broker_epoch >= 0:
         return Age.NEWER
+    if not recorded:  # the broker, or all that was known of it, is new
+        if 0 <= mark.broker_epoch < last.broker_epoch:
+            return Age.OLD
+        return Age.CURRENT if logs else Age.NEW
     if directory_id not in recorded:
         return Age.OLD if logs else Age.NEW
     if not last.registration_id or mark.knows(last.registration_id):
@@ -94,8 +98,13 @@ class DirectoryDoubts:
         directories `lost` for good, and `accepted` old ones. Notes in each directory whether it is old. Raises
         UsageError for one that is newer than the registry, or that is there although it is declared lost."""
         self._node_id = node_id
+        registered = image.brokers.get(node_id)
+        if not recorded and registered is not None and registered.epoch > 0:
+            last = LastRegistration(broker_epoch=registered.epoch)
         present = {directory.directory_id: directory for directory in directories if directory.directory_id is not None}
         missing = {directory_id: path for directory_id, path in recorded.items() if directory_id not in present}
+        if not recorded and self._is_forgotten(image, directories):
+            missing = _FORGOTTEN
         self._missing = {directory_id: path for directory_id, path in missing.items() if directory_id not in lost}
         for directory_id in lost:
             if directory_id in present:
@@ -130,6 +139,19 @@ class DirectoryDoubts:
         served = (self._vanished.get(each) or self._logs_in(image, each) for each in self._accepted)
         self.kept = frozenset(tp for tps in served for tp in tps) - self._certain
         """The replicas in old directories that the operator has accepted."""
+
+    def _is_forgotten(self, image: MetadataImage, directories: Sequence[DataDirectory]) -> bool:
+        """Returns whether this broker, of which no directories are recorded, must have had logs that are not there."""
+        registered = image.brokers.get(self._node_id)
+        if registered is not None and registered.epoch == 0:
+            return False  # it has never been there, or `cluster recover` has given its directories up
+        logs = {tp for directory in directories for tp in self._logs_in(image, directory)}
+        if logs and all(directory.mark.broker_epoch < 0 for directory in directories):
+            return False  # a release that records nothing has made them
+        return any(
+            tp not in logs and self._node_id in (_eligible(partition) or (self._node_id,))
+            for tp, partition in self._replicas(image)
+        )
 
     def _logs_in(self, image: MetadataImage, directory: DataDirectory) -> Iterator[TopicPartition]:
         for tp, topic_id in directory.named_logs():
@@ -200,7 +222,7 @@ class DirectoryDoubts:
         for tp, partition in self._replicas(image):
             if tp in self._certain or (self._doubtful is not None and tp not in self._doubtful):
                 continue
-            eligible = {*partition.isr, *partition.elr} or {*partition.last_known_elr}
+            eligible = _eligible(partition)
             others = eligible - {self._node_id}
             if not others or partition.replicas == (self._node_id,):
                 alone.append(tp)
@@ -228,8 +250,9 @@ class DirectoryDoubts:
         return UnconfirmedReplicas(
             f"log.dirs: {self._whats_wrong()}, and nobody who is alive has all records of "
             f"{some(list(map(str, waiting)))}: this start waits for broker {' or '.join(map(str, brokers))}. Mount it "
-            "or put the newer one back, or start the others first. If nobody has more, start once with "
-            f"{self._options()}. {_RECOVER}",
+            "or put the newer one back, or start the others first. If they wait for this one as well, or nobody has "
+            f"more, start each once with its options, this one with {self._options()}: nothing is lost of what a disk "
+            f"of another one still has. {_RECOVER}",
             self._missing,
         )
 
@@ -242,11 +265,19 @@ class DirectoryDoubts:
         vanished = self._vanished.get(directory)
         if vanished:
             return f"{name} has lost the logs of {some(sorted(map(str, vanished)))}"
+        if directory.mark_problem:
+            return (
+                f"{directory.path}/{REGISTRATION} {directory.mark_problem}, without which {name} counts as an old copy"
+            )
         return f"{name} has missed a start of this broker, as an old copy or a disk that was away"
 
     def _options(self) -> str:
         lost = [f"--lost-dir={format_topic_id(directory_id)}" for directory_id in self._missing]
         return " ".join([*lost, *(f"--accept-old-dir={_id_of(each)}" for each in self._refused)])
+
+
+def _eligible(partition: PartitionImage) -> set[BrokerId]:
+    return {*partition.isr, *partition.elr} or {*partition.last_known_elr}
 
 
 def _id_of(directory: DataDirectory) -> str:

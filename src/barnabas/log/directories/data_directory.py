@@ -160,6 +160,8 @@ class DataDirectory:
         """Whether a broker has used the directory: it has meta.properties. Known after `claim`."""
         self.mark = RegistrationMark()
         """The registrations of its broker that the directory knows. Known after `claim`."""
+        self.mark_problem = ""
+        """What is wrong with the file of the mark, if that says nothing."""
         self.is_old = False
         """Whether the directory has missed a registration, so that its logs may lack what the broker had. Set before
         `states`."""
@@ -196,7 +198,7 @@ class DataDirectory:
                 found = read_properties(f"{self.path}/{META_PROPERTIES}")
                 self.directory_id = _directory_id(found)
                 self._check_whole(found)
-                self.mark, self._is_in_place = read_registration_mark(self.path)
+                self.mark, self._is_in_place, self.mark_problem = read_registration_mark(self.path)
 
     def _check_whole(self, found: Mapping[str, str]) -> None:
         """Raises UsageError for a meta.properties that is damaged: under another identity the records do not count."""

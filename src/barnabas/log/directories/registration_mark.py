@@ -36,18 +36,32 @@ class RegistrationMark(NamedTuple):
         return registration_id in (self.registration_id, self.next_id)
 
 
-def read_registration_mark(data_dir: str) -> tuple[RegistrationMark, bool]:
-    """Returns the mark, an empty one if the file is missing or damaged, and whether nobody has put a copy of the file
-    in its place."""
+class FoundMark(NamedTuple):
+    """What the file says."""
+
+    mark: RegistrationMark
+    """Empty if there is a `problem`."""
+    is_in_place: bool
+    """Whether nobody has put a copy of the file in its place."""
+    problem: str
+    """What is wrong with the file, to be said after its name."""
+
+
+def read_registration_mark(data_dir: str) -> FoundMark:
+    content = b""
     try:
         with open(f"{data_dir}/{REGISTRATION}", "rb") as file:
-            found = json.load(file)
+            content = file.read()
+            found = json.loads(content)
             mark = RegistrationMark(str(found["registration"]), str(found["next"]), int(found["brokerEpoch"]))
-            return mark, found["file"] == _identity(file.fileno())
+            return FoundMark(mark, found["file"] == _identity(file.fileno()), "")
     except FileNotFoundError:
-        return RegistrationMark(), True
-    except (OSError, ValueError, KeyError, TypeError):
-        return RegistrationMark(), False
+        return FoundMark(RegistrationMark(), True, "is missing")
+    except OSError as error:
+        return FoundMark(RegistrationMark(), False, f"cannot be read ({error.strerror})")
+    except (ValueError, KeyError, TypeError):
+        problem = "is damaged (it is not the JSON that a broker writes)" if content else "is damaged (it is empty)"
+        return FoundMark(RegistrationMark(), False, problem)
 
 
 def write_registration_mark(data_dir: str, mark: RegistrationMark, *, in_place: bool = True) -> None:
