@@ -72,7 +72,7 @@ from barnabas.errors import (
 from barnabas.log.directories.data_directory import Belongs
 from barnabas.log.directories.disk import Disk
 from barnabas.log.directories.space_reserve import SpaceReserve
-from barnabas.log.log_manager import LogManager
+from barnabas.log.log_manager import Judge, LogManager
 from barnabas.metadata.delta import MetadataChange, change_between
 from barnabas.metadata.image import MetadataImage, PartitionImage, TopicImage
 from barnabas.network.acceptor import Acceptor, open_listener
@@ -395,13 +395,13 @@ class Broker:
             self._open_logs(
                 image,
                 lambda tp, topic_id: image.has_replica(self.node_id, tp.topic, tp.partition, topic_id),
+                lambda logs: refuse_epochs_not_given(image, logs, name, way_out),
                 undo,
             )
-            refuse_epochs_not_given(image, self.log_manager.logs, name, way_out)
         else:
             self._make_data_directories()
             adoption = Adoption(self.config)
-            self._open_logs(adoption.settings, None, undo)
+            self._open_logs(adoption.settings, None, lambda _: None, undo)
             self._open_registry(Path(directories[0].path) / REGISTRY_FILE, adoption.founding(self.log_manager), undo)
             self._image = self.registry.load().image
         self.cluster_id = self.log_manager.cluster_id
@@ -481,8 +481,10 @@ class Broker:
         for reserve in self._reserves.values():
             reserve.refill()
 
-    def _open_logs(self, image: MetadataImage, belongs: Belongs | None, undo: contextlib.ExitStack) -> None:
-        """Opens the logs with the settings of `image`. LogManager.startup explains `belongs`."""
+    def _open_logs(
+        self, image: MetadataImage, belongs: Belongs | None, judge: Judge, undo: contextlib.ExitStack
+    ) -> None:
+        """Opens the logs with the settings of `image`. LogManager.startup explains `belongs` and `judge`."""
         self._take_dynamic_settings(image)
         self.log_manager.set_producer_expiration(self.config.producer_id_expiration_ms)
         try:
@@ -491,6 +493,7 @@ class Broker:
                 node_id=self.node_id,
                 cluster_id=image.cluster_id or None,
                 belongs=belongs,
+                judge=judge,
                 progress=self._report_recovery,
                 tells_losses=True,
             )

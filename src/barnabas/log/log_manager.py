@@ -35,6 +35,7 @@ from barnabas.log.directories.data_directory import (
     STRAY_SUFFIX,
     Belongs,
     DataDirectory,
+    LogDirectory,
     aside_directory_name,
     read_boot_id,
 )
@@ -50,7 +51,7 @@ from barnabas.log.producers.producer_state_manager import ALL_PRODUCERS_MAX, DEF
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.types import FIRST_OFFSET, BrokerId, Offset, TopicPartition
 
-__all__ = ["WAYS_OUT", "LogManager"]
+__all__ = ["WAYS_OUT", "Judge", "LogManager"]
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +67,9 @@ _ROOM_MIN: Final = 16 * 1024**2
 """A directory with less free space gets no new log if another one has more."""
 _PREFERRED_MAX: Final = 10_000
 """The number of partitions without a log whose directory is remembered. Clients may name any."""
+
+Judge = Callable[[Mapping[TopicPartition, UnifiedLog]], None]
+"""Raises UsageError if these logs must not be used by this start."""
 
 
 class LogManager:
@@ -163,12 +167,14 @@ class LogManager:
         node_id: BrokerId,
         cluster_id: str | None = None,
         belongs: Belongs | None = None,
+        judge: Judge = lambda _: None,
         progress: ProgressCallback | None = None,
         tells_losses: bool = False,
     ) -> None:
         """Locks the directories, opens all logs and recovers them after a crash. Raises UsageError.
 
-        `config_for` gives a topic's settings by its name. Logs that `belongs` says no to are put aside, not opened.
+        `config_for` gives a topic's settings by its name. Logs that `belongs` says no to are put aside, not opened, if
+        `judge` does not raise UsageError for those that are.
         Without a `cluster_id` the one of an existing directory holds, or a new one is made. With `tells_losses`,
         `note_registration` is called before the first record is written.
         """
@@ -177,7 +183,7 @@ class LogManager:
             for directory in self.directories:
                 directory.open(cluster_id=cluster_id, node_id=node_id)
                 cluster_id = directory.cluster_id
-            self._load_all(config_for, belongs, progress)
+            self._load_all(config_for, belongs, judge, progress)
             for directory in self.directories:
                 if directory.has_checkpoints:
                     # Entries of logs that were deleted or truncated would be taken for those of later records there.
@@ -240,16 +246,22 @@ class LogManager:
         self.release_directories()
 
     def _load_all(
-        self, config_for: Callable[[str], LogConfig], belongs: Belongs | None, progress: ProgressCallback | None
+        self,
+        config_for: Callable[[str], LogConfig],
+        belongs: Belongs | None,
+        judge: Judge,
+        progress: ProgressCallback | None,
     ) -> None:
         jobs: list[tuple[TopicPartition, str, DataDirectory]] = []
+        unused: list[tuple[DataDirectory, LogDirectory, str]] = []
         states = {directory: directory.states(self._boot_id) for directory in self.directories}
         newer: set[TopicPartition] = set()
         for directory in sorted(self.directories, key=lambda directory: directory.is_old):
-            found = directory.log_directories(belongs)
+            found, strays = directory.log_directories(belongs)
+            unused += [(directory, log, "is of no topic that this broker has") for log in strays]
             if directory.is_old:
                 for old in [old for old in found if old.topic_partition in newer]:
-                    directory.put_aside(old, "is older than the log of this partition in another directory")
+                    unused.append((directory, old, "is older than the log of this partition in another directory"))
                     found.remove(old)
             else:
                 newer.update(log.topic_partition for log in found)
@@ -279,6 +291,9 @@ class LogManager:
                 self._place(*loaded)
                 if progress is not None:
                     progress(len(self._logs), len(jobs), tp)
+        judge(self._logs)
+        for directory, unused_log, why in unused:
+            directory.put_aside(unused_log, why)
         self.futures.find(states, self._current, belongs)
         for directory in self.directories:
             for path in directory.deleted_directories():

@@ -2,6 +2,7 @@
 in a file and in ZooKeeper."""
 
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -116,6 +117,26 @@ def test_a_topic_that_an_old_registry_does_not_know_is_not_put_aside(tmp_path: P
     with Broker(data_dir=data) as broker:
         assert [record.value for record in broker.records("t")] == [b"kept"]
         assert server_of(broker).image.topic_config("t") == {"retention.ms": "-1"}
+
+
+def test_nothing_is_put_aside_before_the_age_of_the_registry_is_known(tmp_path: Path) -> None:
+    """Here nothing tells it but the leader epoch of another log: the registry is of the same registration."""
+    data, kept = tmp_path / "data", tmp_path / "kept.db"
+    with Broker(data_dir=data) as broker:
+        broker.create_topic("epochs")
+        with closing(sqlite3.connect(data / "registry.db")) as now, closing(sqlite3.connect(kept)) as copy:
+            now.backup(copy)
+        broker.create_topic("t")
+        on_controller(broker, lambda controller: controller.renew_leadership([("epochs", 0)]))
+        for topic in ("t", "epochs"):
+            broker.produce(topic, b"kept")
+    for path in data.glob("registry.db*"):
+        path.unlink()
+    shutil.copy(kept, data / "registry.db")
+    (data / METADATA_COPY).unlink()
+    with pytest.raises(UsageError, match="has records of epoch"):
+        Broker(data_dir=data).start()
+    assert sorted(path.name for path in data.glob("*-*") if path.is_dir()) == ["epochs-0", "t-0"]
 
 
 def test_each_of_several_brokers_refuses_it(tmp_path: Path) -> None:

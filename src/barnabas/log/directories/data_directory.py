@@ -392,15 +392,14 @@ class DataDirectory:
             if topic_partition is not None and os.path.isdir(f"{self.path}/{name}"):
                 yield topic_partition, read_partition_metadata(f"{self.path}/{name}")
 
-    def log_directories(self, belongs: Belongs | None) -> list[LogDirectory]:
-        """Returns the logs of the directory for which `belongs` returns True; all without it.
+    def log_directories(self, belongs: Belongs | None) -> tuple[list[LogDirectory], list[LogDirectory]]:
+        """Returns the logs of the directory for which `belongs` returns True, all without it, and the others.
 
-        The others are put aside under Kafka's name for them, `-stray`, and keep their records. Kafka's own metadata
-        log, and files that are only named like a log, are left alone. Raises OSError.
+        Kafka's own metadata log, and files that are only named like a log, are none. Raises OSError.
         """
         with os.scandir(self.path) as entries:
             named = sorted((entry.name, entry.path) for entry in entries if entry.is_dir())
-        found = []
+        found, strays = [], []
         for name, path in named:
             tp = parse_directory_name(name)
             if tp is None or tp.topic == METADATA_TOPIC:
@@ -413,11 +412,12 @@ class DataDirectory:
             elif belongs is None:
                 found.append(LogDirectory(tp, path))
             else:
-                self.put_aside(LogDirectory(tp, path), "is of no topic that this broker has")
-        return found
+                strays.append(LogDirectory(tp, path))
+        return found, strays
 
     def put_aside(self, log: LogDirectory, why: str) -> None:
-        """Renames the directory of a log that is not used, and keeps its records. Raises OSError."""
+        """Renames the directory of a log that is not used to Kafka's name for such ones, `-stray`, and keeps its
+        records. Raises OSError."""
         aside = f"{self.path}/{aside_directory_name(log.topic_partition, STRAY_SUFFIX)}"
         os.rename(log.path, aside)
         _log.warning("%s %s: renamed to %s; remove it if nobody wants it", log.path, why, aside)
