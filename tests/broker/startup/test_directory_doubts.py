@@ -8,11 +8,13 @@ from uuid import UUID
 
 import pytest
 
+from barnabas.broker.cluster.metadata_copy import write_copy
 from barnabas.broker.startup.directory_age import Age, DirectoryDoubts, UnconfirmedReplicas, age_of
 from barnabas.broker.startup.directory_check import MissingDirectories
 from barnabas.errors import DirectoryUnusable, UsageError
 from barnabas.log.directories.checkpoints import (
     HIGH_WATERMARK_CHECKPOINT,
+    METADATA_COPY,
     format_topic_id,
     parse_topic_id,
     write_offset_checkpoint,
@@ -206,6 +208,19 @@ def test_a_log_that_has_vanished_is_in_doubt(tmp_path: Path, offset: int, in_dou
     if in_doubt:
         with pytest.raises(UnconfirmedReplicas, match="has lost the logs of t-0, and nobody who is alive has all"):
             doubts.lost_replicas(image, [(OTHER, 1)])
+
+
+@pytest.mark.parametrize(("known", "in_doubt"), [({"t": UUID(int=9)}, True), ({"t": UUID(int=8)}, False), ({}, False)])
+def test_the_checkpoint_of_a_topic_that_was_deleted_and_made_anew_is_not_that_of_the_new_one(
+    tmp_path: Path, known: dict[str, UUID], in_doubt: bool
+) -> None:
+    """The copy of the metadata, which is newer than the checkpoint, tells which topic that was."""
+    image = image_of((ALL, (ME, OTHER), ()))
+    directory = claimed(tmp_path, HERE)
+    write_offset_checkpoint(f"{directory.path}/{HIGH_WATERMARK_CHECKPOINT}", {TopicPartition("t", 0): Offset(5)})
+    topics = {name: image.topics[name]._replace(topic_id=topic_id) for name, topic_id in known.items()}
+    write_copy(f"{directory.path}/{METADATA_COPY}", MetadataImage("c", version=1, topics=topics))
+    assert doubts_of(image, (HERE,), directory).exist is in_doubt
 
 
 @pytest.mark.parametrize(

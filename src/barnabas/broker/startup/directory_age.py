@@ -16,8 +16,8 @@ from uuid import UUID
 
 from barnabas.broker.startup.adoption import some
 from barnabas.broker.startup.directory_check import refuse_missing
-from barnabas.errors import DirectoryUnusable, NotYet, UsageError
-from barnabas.log.directories.checkpoints import format_topic_id
+from barnabas.errors import CorruptMessage, DirectoryUnusable, NotYet, UsageError
+from barnabas.log.directories.checkpoints import METADATA_COPY, format_topic_id
 from barnabas.log.directories.data_directory import DataDirectory
 from barnabas.log.directories.registration_mark import REGISTRATION, RegistrationMark
 from barnabas.metadata.image import MetadataImage, PartitionImage
@@ -164,16 +164,17 @@ class DirectoryDoubts:
         """Returns the replicas that the checkpoints of these directories name, without a log in any of them. The only
         replica of a partition begins anew: nobody else has its records."""
         named = {tp for directory in directories for tp in directory.log_names()}
-        found = {
-            directory: frozenset(
+        found = {}
+        for directory in directories:
+            gone = {
                 tp
                 for tp in directory.checkpointed_logs() - named
                 if image.has_replica(self._node_id, tp.topic, tp.partition, None)
                 and len(image.topics[tp.topic].partitions[tp.partition].replicas) > 1
-            )
-            for directory in directories
-        }
-        return {directory: vanished for directory, vanished in found.items() if vanished}
+            }
+            if gone and (vanished := gone - _of_former_topics(image, directory, gone)):
+                found[directory] = frozenset(vanished)
+        return found
 
     def lost_replicas(self, image: MetadataImage, dead: Iterable[tuple[BrokerId, int]]) -> tuple[str, ...]:
         """Returns the replicas with which the broker has to register as lost upon this image: others lead, and it
@@ -274,6 +275,21 @@ class DirectoryDoubts:
     def _options(self) -> str:
         lost = [f"--lost-dir={format_topic_id(directory_id)}" for directory_id in self._missing]
         return " ".join([*lost, *(f"--accept-old-dir={_id_of(each)}" for each in self._refused)])
+
+
+def _of_former_topics(
+    image: MetadataImage, directory: DataDirectory, checkpointed: Iterable[TopicPartition]
+) -> set[TopicPartition]:
+    """Returns those of the partitions whose topic was deleted and made anew after the checkpoints: the broker was
+    killed before it made the new log, and before it wrote a copy of the metadata, which it does more often."""
+    from barnabas.broker.cluster.metadata_copy import read_copy
+
+    try:
+        known = read_copy(f"{directory.path}/{METADATA_COPY}").topics
+    except (OSError, CorruptMessage):
+        return set()
+    ids = {name: topic.topic_id for name, topic in known.items()}
+    return {tp for tp in checkpointed if ids.get(tp.topic) != image.topics[tp.topic].topic_id}
 
 
 def _eligible(partition: PartitionImage) -> set[BrokerId]:
