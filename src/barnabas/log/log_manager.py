@@ -375,7 +375,8 @@ class LogManager:
             if topic_id is not None and log.topic_id is None:
                 self._set_topic_id(log, topic_id)
             return log
-        directory = self._preferred.get(topic_partition) or self.choose_directory(topic_partition, replica_position)
+        preferred = self._preferred.pop(topic_partition, None)  # where it fails, the next try may be elsewhere
+        directory = preferred or self.choose_directory(topic_partition, replica_position)
         path = f"{directory.path}/{topic_partition}"
         try:
             # entries of other deleted logs go with it, so that a topic with many partitions waits for one sync
@@ -384,7 +385,6 @@ class LogManager:
         except OSError as error:
             raise KafkaStorageError(f"{path} cannot be made: {error.strerror}") from error
         self._place(log, directory)
-        self._preferred.pop(topic_partition, None)
         return log
 
     def _has_log_in(self, directory: DataDirectory, topic_partition: TopicPartition) -> bool:

@@ -192,10 +192,12 @@ class ReplicaManager:
             if topic is not None:
                 self._take(topic)
 
-    def copy_anew(self, topic_partition: TopicPartition) -> str:
-        """Puts the log of a follower aside, and begins an empty one, which the follower copies from its leader. Returns
-        the directory of the former one. Raises KafkaStorageError."""
-        aside = self._log_manager.put_aside(topic_partition)
+    def copy_anew(self, topic_partition: TopicPartition, *, keep: bool = True) -> str:
+        """Puts the log of a follower aside, or deletes it, and begins an empty one, which the follower copies from its
+        leader. Returns the directory of the former one if that is kept. Raises KafkaStorageError."""
+        aside = self._log_manager.put_aside(topic_partition) if keep else ""
+        if not keep:
+            self._log_manager.delete(topic_partition)
         self._partitions.pop(topic_partition).retire()
         topic = self.image.topics.get(topic_partition.topic) if self.image is not None else None
         if topic is not None:

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -134,6 +135,32 @@ def test_a_damaged_log_is_put_aside_only_if_the_copy_can_be_finished(
     assert cluster.leader("t") != leader
     assert log_of(cluster, leader) is damaged
     assert Path(damaged.directory).name == "t-0"
+
+
+def test_a_copy_that_fails_is_begun_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(storage_failures, "ASK_AGAIN_S", 0)
+    leader = cluster.leader("t")
+    damaged = log_of(cluster, leader)
+    home, append = Path(damaged.directory).parent, UnifiedLog.append_as_follower
+    failed: list[UnifiedLog] = []
+
+    def fail_once(log: UnifiedLog, *args: Any, **kwargs: Any) -> Any:
+        if not failed and log is not damaged and log.directory == f"{home}/t-0":
+            failed.append(log)
+            raise log.take_offline("Input/output error")
+        return append(log, *args, **kwargs)
+
+    monkeypatch.setattr(UnifiedLog, "append_as_follower", fail_once)
+    on_loop(cluster.broker(leader), lambda: damaged.damage.note("a part cannot be read"))
+    cluster.wait_for(lambda: bool(failed), what="the first copy fails")
+    logs = server_of(cluster.broker(leader)).log_manager
+    cluster.wait_for(lambda: logs.get(damaged.topic_partition) is not failed[0], what="another copy")
+    cluster.wait_for(lambda: leader in cluster.in_sync_replicas("t"), what="the other copy is in sync")
+    assert "the copy has failed: Input/output error" in caplog.text
+    assert list(home.glob("t-0*-stray")) == [Path(damaged.directory)]
+    assert values(cluster) == RECORDS
 
 
 def test_logs_are_copied_one_after_the_other(

@@ -6,8 +6,8 @@ another in-sync replica.
 
 A damaged log is copied anew from the leader, once nothing that this broker has fetched with it counts any more: the
 controller has begun a new leader epoch, and the replica is in no list of those that may lead. The log of before stays:
-the leader's may lack other records. The operator removes it, and no second copy is begun before. One log is copied at a
-time, if its leader knows of no damage and the disk has room.
+the leader's may lack other records. The operator removes it, and no second copy is begun before, unless the first one
+fails. One log is copied at a time, if its leader knows of no damage and the disk has room.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +20,7 @@ from barnabas.broker.services import BrokerServices
 from barnabas.errors import BarnabasError, KafkaError, KafkaStorageError
 from barnabas.log.directories.data_directory import DataDirectory
 from barnabas.log.directories.space_reserve import free_bytes
+from barnabas.log.unified_log import UnifiedLog
 from barnabas.metadata.image import NO_LEADER, PartitionImage
 from barnabas.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from barnabas.protocol.peer_messages.give_up_replicas import GivenUpReplica, GiveUpReplicasRequest
@@ -56,6 +57,8 @@ class StorageFailures:
         self._asked_at = -ASK_AGAIN_S
         self._copying: TopicPartition | None = None
         """The log that is copied anew. One at a time: a copy that cannot be finished puts no other log aside."""
+        self._failed_copies: set[UnifiedLog] = set()
+        """Copies that could not be finished: another one takes the place of each, and nobody misses it."""
         broker.replica_manager.on_storage_failure.append(self.failed)
         broker.replica_manager.on_leadership.append(self._leads)
 
@@ -128,6 +131,12 @@ class StorageFailures:
         node_id = self._broker.node_id
         if partition is None or node_id in partition.isr or node_id not in partition.replicas:
             self._copying, self._asked_at = None, -ASK_AGAIN_S
+            return
+        replica = self._broker.replica_manager.get(*self._copying)
+        if replica is not None and (replica.log.lacks or replica.log.offline_reason is not None):
+            self._copying = None
+            self._failed_copies.add(replica.log)
+            replica.log.damage.note(f"the copy has failed: {replica.log.offline_reason}")
 
     def _is_to_give_up(self, partition: PartitionImage | None, replica: Partition | None) -> TypeGuard[PartitionImage]:
         if replica is None or not replica.log.lacks:
@@ -164,8 +173,9 @@ class StorageFailures:
         """Begins to copy a log anew. Returns why it cannot be. Raises BarnabasError, OSError."""
         broker, topic_partition = self._broker, replica.topic_partition
         logs = broker.log_manager
+        is_copy = replica.log in self._failed_copies
         aside = logs.aside(topic_partition)
-        if aside:
+        if aside and not is_copy:
             return f"{aside} is of an earlier copy: look at the disk, and remove it if nobody misses its records"
         size, damage = await self._leaders_log(topic_partition, replica.leader_id)
         if damage:
@@ -184,15 +194,16 @@ class StorageFailures:
         logs.prefer(*topic_partition, directory)
         self._copying = topic_partition
         try:
-            kept = broker.replica_manager.copy_anew(topic_partition)
+            kept = broker.replica_manager.copy_anew(topic_partition, keep=not is_copy)
         except KafkaError:
             self._copying = None
             raise
+        self._failed_copies.discard(replica.log)
         broker.log.warning(
             "%s is copied anew from its leader; the damaged log is kept as %s: remove it when the copy is in sync and "
             "nobody misses records",
             topic_partition,
-            kept,
+            kept or aside,
         )
         self._replicas_changed(topic_partition.topic)
         return ""
