@@ -45,6 +45,25 @@ def test_a_configuration_is_checked_without_a_start(tmp_path: Path) -> None:
     assert not data.exists()
 
 
+def test_the_ids_of_data_directories_are_checked_without_a_start(tmp_path: Path) -> None:
+    there, other = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
+    (tmp_path / "meta.properties").write_text(f"version=1\nnode.id=1\ndirectory.id={there}\n")
+
+    def check(*options: str) -> tuple[int, str]:
+        done = run_barnabas("serve", "--check", "--data-dir", str(tmp_path), *options)
+        return done.returncode, done.stderr
+
+    assert check(f"--accept-old-dir={there}", f"--lost-dir={other}") == (0, "")
+    code, told = check(f"--accept-old-dir={other}", f"--lost-dir={there}")
+    unknown, lost = told.splitlines()
+    assert (code, lost) == (
+        2,
+        f"barnabas: --lost-dir={there}: it is there, at {tmp_path}; start without the option",
+    )
+    assert unknown.endswith(f"={other}: must be the directory.id of a data directory in log.dirs: {there} ({tmp_path})")
+    assert "--accept-old-dir x: must be a directory.id" in check("--accept-old-dir=x")[1]
+
+
 def test_programs_read_what_is_wrong_with_a_configuration(tmp_path: Path) -> None:
     done = run_barnabas("serve", "--check", "--json", "--zookeeper", "host:99999", "--data-dir", str(tmp_path))
     found = json.loads(done.stdout)
