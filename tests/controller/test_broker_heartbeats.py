@@ -13,6 +13,7 @@ def test_a_broker_is_suspected_when_its_session_has_timed_out() -> None:
     heartbeats.heard(ONE.node_id, ONE.epoch, 104.0)
     assert heartbeats.suspected([ONE, TWO], 109.0) == []
     assert heartbeats.suspected([ONE, TWO], 109.1) == [TWO]
+    assert (heartbeats.silent_s(ONE, 109.0), heartbeats.silent_s(TWO, 109.0)) == (5, 9)
     assert heartbeats.suspected([ONE, TWO], 113.0) == [TWO]
     assert heartbeats.suspected([ONE, TWO], 113.1) == [ONE, TWO]
     heartbeats.heard(TWO.node_id, TWO.epoch, 114.0)

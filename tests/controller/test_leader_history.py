@@ -33,6 +33,14 @@ def test_a_row_has_the_place_the_leaders_and_the_times() -> None:
     assert rows == [LeaderChange(1_000, "t", 0, ONE, TWO, 4, "broker 1: it stops", 250)]
 
 
+def test_a_row_tells_for_how_long_the_former_leader_was_silent_before_it_was_noticed() -> None:
+    both = (partition(1, 3, 1, 2), partition(2, 3, 2))
+    image = MetadataImage("c", topics={"t": TopicImage("t", ID, both)})
+    changes = [SetPartition("t", ID, n, partition(2, 4, 2), 3) for n in range(2)]
+    rows = leader_changes(image, changes, Cause(10.0, fenced={ONE: "silent"}, silent_s=9.1), 10.0, 1_000)
+    assert [(row.noticed_after_ms, row.took_ms) for row in rows] == [(9100, 0), (0, 0)]
+
+
 def test_reasons() -> None:
     nobody = Cause(0.0)
     led_by_one = partition(1, 1, 1, 2)

@@ -626,7 +626,7 @@ def others_hear_of_changes(harness: Harness) -> None:
 
 
 def _moved(number: int) -> LeaderChange:
-    return LeaderChange(1_000 + number, "t", number, _ONE, _TWO, number, "broker 1: it stops", 7)
+    return LeaderChange(1_000 + number, "t", number, _ONE, _TWO, number, "broker 1: it stops", 7, 9000)
 
 
 def a_history_of_leaders_is_kept_with_what_moved_them(harness: Harness) -> None:

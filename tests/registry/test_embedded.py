@@ -20,10 +20,12 @@ from barnabas.registry.registry import (
     BrokerRegistration,
     CreateTopic,
     DeleteTopic,
+    LeaderChange,
     RegistryUnavailable,
     SetBrokerConfig,
     SetPartition,
 )
+from barnabas.types import BrokerId
 from registry import conformance
 from registry.stores import TrackedFile, let_go
 from stopwatch import Stopwatch
@@ -105,6 +107,17 @@ def controller(harness: EmbeddedHarness) -> tuple[EmbeddedRegistry, int]:
     epoch = registry.elect_controller()
     assert epoch is not None
     return registry, epoch
+
+
+def test_the_release_before_goes_on_with_the_history_of_leaders(harness: EmbeddedHarness) -> None:
+    one, epoch = controller(harness)
+    silent = LeaderChange(1, "t", 0, BrokerId(1), BrokerId(2), 3, "silent", 4, 9000)
+    stopped = silent._replace(reason="it stops", noticed_after_ms=0)
+    changes = [SetBrokerConfig("", {"a": "1"})]
+    assert one.write(changes, controller_epoch=epoch, leader_changes=[silent])
+    harness.execute("INSERT INTO leader_changes VALUES (NULL, 1, 't', 0, 1, 2, 3, 'it stops', 4)")
+    assert one.write(changes, controller_epoch=epoch, leader_changes=[silent])
+    assert one.leader_changes(10) == [silent, stopped, silent]
 
 
 FORMER_BROKERS = """

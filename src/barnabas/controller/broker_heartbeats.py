@@ -33,6 +33,10 @@ class BrokerHeartbeats:
     def _heard_since(self, brokers: Iterable[BrokerImage], since: float, default: float) -> int:
         return sum(self._heard.get((broker.node_id, broker.epoch), default) >= since for broker in brokers)
 
+    def silent_s(self, broker: BrokerImage, now: float) -> float:
+        """Returns for how long nothing was heard of a broker."""
+        return now - self._heard.get((broker.node_id, broker.epoch), self._began)
+
     def suspected(self, brokers: Iterable[BrokerImage], now: float) -> list[BrokerImage]:
         """Returns the brokers that are not fenced although their session has timed out. Forgets those that have
         registered again."""
@@ -40,6 +44,6 @@ class BrokerHeartbeats:
         self._heard = {key: heard for key, heard in self._heard.items() if key in present}
         return [
             broker
-            for key, broker in present.items()
-            if not broker.fenced and now - self._heard.get(key, self._began) > self._session_timeout_s
+            for broker in present.values()
+            if not broker.fenced and self.silent_s(broker, now) > self._session_timeout_s
         ]

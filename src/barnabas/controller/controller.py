@@ -281,10 +281,12 @@ class Controller:
 
     # -- brokers ----------------------------------------------------------------------------------------------------
 
-    def fence(self, node_id: BrokerId, epoch: int, reason: str) -> None:
+    def fence(self, node_id: BrokerId, epoch: int, reason: str, silent_s: float = 0.0) -> None:
         """Fences a broker, which then leads nothing and is in no ISR. Does nothing if the broker has registered again
-        since."""
-        self._change(lambda: (self._fencing([(node_id, epoch, True)]), None), fenced={node_id: reason})
+        since. `silent_s` is the time for which nothing was heard of it."""
+        self._change(
+            lambda: (self._fencing([(node_id, epoch, True)]), None), fenced={node_id: reason}, silent_s=silent_s
+        )
 
     def unfence(self, node_id: BrokerId, epoch: int) -> None:
         """Ends the fencing of a broker, which may lead then. Does nothing if the broker has registered again since, or
@@ -563,10 +565,11 @@ class Controller:
         validate_only: bool = False,
         reason: str = "",
         fenced: Mapping[BrokerId, str] | None = None,
+        silent_s: float = 0.0,
     ) -> T:
-        """Decides on the current image and writes. Decides again if another broker has written in between. `reason` and
-        `fenced` are those of the `Cause` for which leaders move."""
-        cause = Cause(time.monotonic(), reason, fenced or {})
+        """Decides on the current image and writes. Decides again if another broker has written in between. `reason`,
+        `fenced` and `silent_s` are those of the `Cause` for which leaders move."""
+        cause = Cause(time.monotonic(), reason, fenced or {}, silent_s)
         for _ in range(_ATTEMPTS):
             if self._controller_epoch is None:
                 raise NotController(f"broker {self._image.controller_id} is the controller")

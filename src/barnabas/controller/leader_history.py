@@ -18,6 +18,8 @@ class Cause(NamedTuple):
     """'' if brokers have stopped or are back: then each partition tells which one."""
     fenced: Mapping[BrokerId, str] = {}
     """The brokers that the write fences, and why."""
+    silent_s: float = 0.0
+    """The time before `since` for which nothing was heard of these brokers."""
 
 
 def leader_changes(
@@ -37,6 +39,7 @@ def leader_changes(
             LeaderChange(
                 *(wall_ms, change.name, change.partition_index, before.leader, after.leader, after.leader_epoch),
                 *(_reason(image, before, after, cause), took_ms),
+                round(cause.silent_s * 1000) if before.leader in cause.fenced else 0,
             )
         )
     return found

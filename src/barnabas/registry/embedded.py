@@ -420,18 +420,11 @@ class EmbeddedRegistry(Registry):
                         touched.append(("topic_config", change.name))
                 self._record(touched)
                 if leader_changes:
-                    self._add_leader_changes(leader_changes[-self.max_leader_changes :])
+                    tables.add_leader_changes(self._db, leader_changes)
         except _Refused:
             return False
         self._hint()
         return True
-
-    def _add_leader_changes(self, rows: Sequence[LeaderChange]) -> None:
-        self._db.executemany(tables.insert("leader_changes", *tables.LEADER_CHANGE_COLUMNS), rows)
-        self._db.execute(
-            "DELETE FROM leader_changes WHERE id <= (SELECT max(id) FROM leader_changes) - ?",
-            (self.max_leader_changes,),
-        )
 
     def leader_changes(self, limit: int) -> list[LeaderChange]:
         with self._db.reading():

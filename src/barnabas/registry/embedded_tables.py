@@ -5,7 +5,7 @@ import os
 import sqlite3
 import stat
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from pathlib import Path
 from typing import Final
@@ -23,10 +23,10 @@ from barnabas.types import BrokerId
 
 __all__ = [
     "DIRECTORY_COLUMNS",
-    "LEADER_CHANGE_COLUMNS",
     "LISTS",
     "MAX_LEADER_CHANGES",
     "IdLists",
+    "add_leader_changes",
     "cannot_be_used",
     "has_tables",
     "insert",
@@ -55,8 +55,8 @@ __all__ = [
 
 _FORMAT: Final = 1
 """A later release may add tables, columns with defaults, kinds of settings and lists to `unsettled`, and keep the
-format: during a rolling upgrade brokers of this one go on using the file. It adds no column to `brokers`, whose rows
-the first releases write whole."""
+format: during a rolling upgrade brokers of this one go on using the file. It adds no column to `brokers` and
+`leader_changes`, whose rows the first releases write whole."""
 MAX_LEADER_CHANGES: Final = 10_000
 
 _SCHEMA: Final = """
@@ -94,7 +94,7 @@ DIRECTORY_COLUMNS: Final = "node_id", "directory_id", "path"
 _PARTITION_COLUMNS: Final = ("leader", "leader_epoch", "partition_epoch", "replicas", "isr", "unsettled")
 LISTS: Final = 4
 """The number of lists in `unsettled`."""
-LEADER_CHANGE_COLUMNS: Final = (
+_LEADER_CHANGE_COLUMNS: Final = (
     *("time_ms", "topic", "number", "from_leader", "to_leader", "leader_epoch", "reason", "took_ms"),
 )
 _HAS_PROCESSES: Final = "SELECT count(*) FROM pragma_table_info('brokers') WHERE name = 'process'"
@@ -122,6 +122,8 @@ CREATE TABLE IF NOT EXISTS leader_changes (
 )
 """
 """Also added to a file of format 1 that was made before there was a history of leaders."""
+_SILENCES: Final = "CREATE TABLE IF NOT EXISTS leader_silences (id INTEGER PRIMARY KEY, noticed_after_ms INTEGER)"
+"""For how long nothing was heard of former leaders, by the ids of leader changes."""
 
 _NODE_IDS: Final = "ALTER TABLE state ADD COLUMN node_ids INTEGER NOT NULL DEFAULT 0"
 """The number of node ids that another store has generated. The column is also added to a file of format 1 that was made
@@ -216,6 +218,7 @@ def prepare(db: SqliteFile, path: Path) -> None:
     _add_column(db, "state", "node_ids", _NODE_IDS)
     _prepare_incarnation(db)
     db.execute(_LEADER_CHANGES)
+    db.execute(_SILENCES)
 
 
 def _prepare_incarnation(db: SqliteFile) -> None:
@@ -232,7 +235,8 @@ def make_tables(db: SqliteFile, content: RegistryContent) -> None:
     tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     for (name,) in tables:
         db.execute(f"DROP TABLE {name}")
-    for statement in (_DIRECTORIES, _REGISTRATIONS, _LEADER_CHANGES, _SECRETS, _BROKERS, *_SCHEMA.split(";")):
+    own = _DIRECTORIES, _REGISTRATIONS, _LEADER_CHANGES, _SILENCES, _SECRETS, _BROKERS
+    for statement in (*own, *_SCHEMA.split(";")):
         db.execute(statement)
     image = content.image
     db.execute(
@@ -260,7 +264,7 @@ def make_tables(db: SqliteFile, content: RegistryContent) -> None:
     for kind, configs in (("topic_config", image.topic_configs), ("broker_config", image.broker_configs)):
         for resource, config in configs.items():
             insert_config(db, kind, resource, config)
-    db.executemany(insert("leader_changes", *LEADER_CHANGE_COLUMNS), content.leader_changes)
+    add_leader_changes(db, content.leader_changes)
 
 
 def _add_column(db: SqliteFile, table: str, column: str, statement: str) -> None:
@@ -325,7 +329,9 @@ def read_secret(db: SqliteFile) -> bytes:
 def read_leader_changes(db: SqliteFile, limit: int) -> list[LeaderChange]:
     """Returns the last rows, oldest first."""
     rows = db.execute(
-        f"SELECT {', '.join(LEADER_CHANGE_COLUMNS)} FROM leader_changes ORDER BY id DESC LIMIT ?", (max(limit, 0),)
+        f"SELECT {', '.join(_LEADER_CHANGE_COLUMNS)}, ifnull(noticed_after_ms, 0) "
+        "FROM leader_changes LEFT JOIN leader_silences USING (id) ORDER BY id DESC LIMIT ?",
+        (max(limit, 0),),
     ).fetchall()
     return [LeaderChange(*row) for row in reversed(rows)]
 
@@ -461,3 +467,19 @@ def insert_config(db: SqliteFile, kind: str, resource: str, config: Mapping[str,
         insert("configs", "kind", "resource", "name", "value"),
         [(kind, resource, name, value) for name, value in config.items()],
     )
+
+
+def add_leader_changes(db: SqliteFile, changes: Sequence[LeaderChange]) -> None:
+    """Inserts the last of these rows, and deletes those that are too old."""
+    changes = changes[-MAX_LEADER_CHANGES:]
+    known = len(_LEADER_CHANGE_COLUMNS)
+    db.executemany(insert("leader_changes", *_LEADER_CHANGE_COLUMNS), [change[:known] for change in changes])
+    (last,) = db.row("SELECT ifnull(max(id), 0) FROM leader_changes")
+    silences = [
+        (row_id, change.noticed_after_ms)
+        for row_id, change in enumerate(changes, last - len(changes) + 1)
+        if change.noticed_after_ms
+    ]
+    db.executemany(insert("leader_silences", "id", "noticed_after_ms", replaces=True), silences)
+    for table in ("leader_changes", "leader_silences"):
+        db.execute(f"DELETE FROM {table} WHERE id <= ?", (last - MAX_LEADER_CHANGES,))

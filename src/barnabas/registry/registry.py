@@ -268,6 +268,8 @@ class LeaderChange(NamedTuple):
     reason: str
     took_ms: int
     """The time from the event, as the controller was told of it, to the write."""
+    noticed_after_ms: int = 0
+    """The time before that for which nothing was heard of the former leader's broker; 0 if its end was told at once."""
 
 
 class ProducerIdBlock(NamedTuple):

@@ -36,6 +36,7 @@ class Rig:
         self.failures = FailureLog(logging.getLogger(__name__), SYSTEM_CLOCK)
         self.now = 100.0
         self.fences: list[str] = []
+        self.silent_s = 0.0
         others = BrokerImage(OTHER, 7, (), fenced=fenced, peer_endpoint=endpoint)
         self.image = MetadataImage("c", version=10, brokers={ME: BrokerImage(ME, 5, ()), OTHER: others})
         self.node_id = ME
@@ -57,8 +58,9 @@ class Rig:
 
     def refresh(self) -> None: ...
 
-    def fence(self, node_id: BrokerId, epoch: int, reason: str) -> None:
+    def fence(self, node_id: BrokerId, epoch: int, reason: str, silent_s: float = 0.0) -> None:
         self.fences.append(reason)
+        self.silent_s = silent_s
         if not self.is_registry_there:
             raise RequestTimedOut("the registry does not respond")
         self.change(fenced=True)
@@ -154,6 +156,7 @@ def test_a_broker_that_is_not_heard_of_is_fenced(rig: Rig) -> None:
     assert rig.fences == []
     rig.check_after(0.5)
     assert rig.fences == ["nothing was heard of it for 9000 ms"]
+    assert rig.silent_s == 9.5
 
 
 def test_heartbeats_keep_a_broker_live(rig: Rig) -> None:
@@ -217,7 +220,7 @@ class Minority:
         if self.answer is not None:
             await self.answer
 
-    def fence(self, node_id: BrokerId, epoch: int, reason: str) -> None:
+    def fence(self, node_id: BrokerId, epoch: int, reason: str, silent_s: float = 0.0) -> None:
         self.done.append(f"fence {node_id}")
 
     def resign(self, hold_s: float) -> None:

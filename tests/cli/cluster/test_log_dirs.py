@@ -4,7 +4,10 @@ import json
 import subprocess
 from pathlib import Path
 
+from barnabas.cli.cluster import log_dirs
+from barnabas.client.admin.log_dirs import LogDir
 from barnabas.testing import Broker
+from barnabas.types import BrokerId
 from cli.conftest import Run, run_barnabas
 
 
@@ -17,6 +20,11 @@ def test_log_directories(in_process: Run, topic: str) -> None:
     missing = in_process("log-dirs", "--broker", "99")
     assert missing.returncode == 1
     assert "broker 99 is not in the cluster; its brokers are " in missing.stderr
+
+
+def test_a_full_disk_is_called_full() -> None:
+    row = log_dirs._row(LogDir(BrokerId(1), "/d", 0, 10**9, 4096, ()))
+    assert log_dirs._text([row], with_replicas=False).endswith("the disk is full")
 
 
 def test_a_replica_moves_to_another_directory(tmp_path: Path) -> None:

@@ -38,11 +38,14 @@ def test_what_a_later_release_has_added_is_passed_over() -> None:
     later["later"] = 1
     later["history"][0].append(["x"])
     assert State.of_data(json.dumps(later).encode()) == state
-    change = LeaderChange(1, "t", 0, 1, 2, 3, "test", 4)
+    change = LeaderChange(1, "t", 0, 1, 2, 3, "test", 4, 9000)
     rows = json.loads(znodes.encode_leader_changes([change]))
+    assert len(rows["rows"][0]) == 8, "the release before refuses longer rows"
     rows["later"] = 1
     rows["rows"][0].append("x")
     assert znodes.parse_leader_changes("/x", json.dumps(rows).encode()) == [change]
+    del rows["noticed_after_ms"]
+    assert znodes.parse_leader_changes("/x", json.dumps(rows).encode()) == [change._replace(noticed_after_ms=0)]
     partition = PartitionImage(BrokerId(1), LeaderEpoch(2), (BrokerId(1),), (BrokerId(1),), 3)
     node = json.loads(znodes.encode_partition(partition, 1))
     assert znodes.parse_partition("/x", json.dumps({**node, "later": 1}).encode()) == partition

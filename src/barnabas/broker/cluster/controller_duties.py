@@ -142,7 +142,8 @@ class ControllerDuties:
             run_handler(broker.loop, self._resign())
             return
         for suspected in suspects:
-            run_handler(broker.loop, self._fence(suspected.node_id, suspected.epoch, reason))
+            silent_s = self._heartbeats.silent_s(suspected, now)
+            run_handler(broker.loop, self._fence(suspected.node_id, suspected.epoch, reason, silent_s))
 
     def _is_in_minority(self, others: Iterable[BrokerImage], now: float) -> bool:
         """Returns whether this broker hears of so few of the live brokers that they are likely to hear of each other,
@@ -186,12 +187,12 @@ class ControllerDuties:
         """Lets preferred leaders lead again. Called every leader.imbalance.check.interval.seconds."""
         run_handler(self._broker.loop, self._try(Controller.balance_leaders))
 
-    async def _fence(self, node_id: BrokerId, epoch: int, reason: str) -> None:
+    async def _fence(self, node_id: BrokerId, epoch: int, reason: str, silent_s: float = 0.0) -> None:
         if (node_id, epoch) in self._fencing:
             return  # the registry takes its time
         self._fencing.add((node_id, epoch))
         try:
-            await self._try(lambda controller: controller.fence(node_id, epoch, reason))
+            await self._try(lambda controller: controller.fence(node_id, epoch, reason, silent_s))
         finally:
             self._fencing.discard((node_id, epoch))
 

@@ -152,9 +152,9 @@ def history(
 ) -> None:
     """List why and when partitions got other leaders, and how long each election took, oldest first.
 
-    The time is from the event, as the controller was told of it, to the election. A leader may also stay in a new
-    leader epoch, as it does after a restart. Barnabas's brokers keep the last 10,000 changes, 1,000 with
-    ZooKeeper.
+    Two times are told: for how long nothing was heard of the former leader before that was noticed, and from then
+    to the election. A leader may also stay in a new leader epoch, as it does after a restart. Barnabas's brokers
+    keep the last 10,000 changes, 1,000 with ZooKeeper.
     """
     with cluster.admin() as admin:
         changes = admin.leader_changes() if topics else admin.leader_changes(limit)

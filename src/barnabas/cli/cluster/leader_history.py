@@ -41,11 +41,13 @@ def history_text(changes: Sequence[LeaderChange], asked: Sequence[str]) -> str:
     rows = [
         (
             *(time_text(c.time_ms), c.topic, c.partition, _leader(c.from_leader), _leader(c.to_leader)),
-            *(c.leader_epoch, c.took_ms, c.reason),
+            *(c.leader_epoch, c.noticed_after_ms, c.took_ms, c.reason),
         )
         for c in changes
     ]
-    return table(("time", "topic", "partition", "from", "to", "epoch", "ms", "reason"), rows)
+    return table(
+        ("time", "topic", "partition", "from", "to", "epoch", "noticed after ms", "elected in ms", "reason"), rows
+    )
 
 
 def _leader(node_id: int) -> str:

@@ -65,6 +65,7 @@ def _row(directory: LogDir) -> dict[str, Any]:
         "error": str(error_for(directory.error_code)) if directory.error_code else None,
         "total_bytes": directory.total_bytes if directory.total_bytes >= 0 else None,
         "usable_bytes": directory.usable_bytes if directory.usable_bytes >= 0 else None,
+        "is_full": directory.is_full,
         "size_bytes": sum(replica.size_bytes for replica in replicas),
         "replicas": [
             {
@@ -92,7 +93,7 @@ def _text(rows: list[dict[str, Any]], with_replicas: bool) -> str:
             size_text(row["size_bytes"]),
             size_text(row["usable_bytes"]),
             size_text(row["total_bytes"]),
-            row["error"] or _damage_text(row["replicas"]),
+            row["error"] or ("the disk is full" if row["is_full"] else "") or _damage_text(row["replicas"]),
         )
         for row in rows
     ]

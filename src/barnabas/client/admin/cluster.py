@@ -34,7 +34,8 @@ class ClusterDescription(NamedTuple):
 class LeaderChange(NamedTuple):
     """A partition got another leader, or the same one in a new leader epoch; a leader is -1 if there is none.
 
-    `took_ms` is the time from the event, as the controller was told of it, to the election.
+    `took_ms` is the time from the event, as the controller was told of it, to the election. `noticed_after_ms` is the
+    time before that for which nothing was heard of the former leader's broker, as in a session that timed out.
     """
 
     time_ms: int
@@ -45,6 +46,7 @@ class LeaderChange(NamedTuple):
     leader_epoch: int
     reason: str
     took_ms: int
+    noticed_after_ms: int = 0
 
 
 class FeatureLevels(NamedTuple):
@@ -141,6 +143,9 @@ def _leader_changes(text: bytes | None) -> list[LeaderChange] | None:
     import json
 
     try:
-        return [LeaderChange(**{name: row[name] for name in LeaderChange._fields}) for row in json.loads(text)]
+        return [
+            LeaderChange(**{name: row[name] for name in LeaderChange._fields if name in row})
+            for row in json.loads(text)
+        ]
     except (ValueError, TypeError, KeyError):
         return None  # the tag means something else to this broker

@@ -1,7 +1,7 @@
 """Operations on the brokers' log directories: what is in them, and moves of replicas between them (KIP-113)."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from barnabas.client.admin.operations import AdminOperations, BrokerNodes, partitions_of
 from barnabas.client.admin.topics import partition_error
@@ -19,6 +19,10 @@ class TopicPartitionReplica(NamedTuple):
     topic: str
     partition: int
     broker_id: int
+
+
+FULL_BYTES: Final = 64 * 1024
+"""Less than this is left where a disk is full: what was written in part was cut off again."""
 
 
 class LogDirReplica(NamedTuple):
@@ -54,6 +58,11 @@ class LogDir(NamedTuple):
     usable_bytes: int
     replicas: tuple[LogDirReplica, ...]
     device: str = ""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the disk has no room for records."""
+        return 0 <= self.usable_bytes < FULL_BYTES
 
 
 class LogDirOperations(AdminOperations):

@@ -557,6 +557,10 @@ def parse_next_producer_id(data: bytes) -> int:
     return parse(PRODUCER_IDS, data, lambda found: int(found["block_end"]) + 1)
 
 
+_IN_ROW: Final = LeaderChange._fields.index("noticed_after_ms")
+"""The first releases refuse longer rows."""
+
+
 def leader_changes_path(version: int, count: int) -> str:
     return f"{LEADER_CHANGES}/{version:016d}-{count}"
 
@@ -568,9 +572,14 @@ def parse_leader_changes_name(name: str) -> tuple[str, int]:
 
 
 def encode_leader_changes(rows: Sequence[LeaderChange]) -> bytes:
-    return encode({"version": 1, "rows": rows})
+    silences = [row.noticed_after_ms for row in rows]
+    return encode({"version": 1, "rows": [row[:_IN_ROW] for row in rows], "noticed_after_ms": silences})
 
 
 def parse_leader_changes(path: str, data: bytes) -> list[LeaderChange]:
-    known = len(LeaderChange._fields)  # a later release, in the same cluster, may have added more
-    return parse(path, data, lambda found: [LeaderChange(*row[:known]) for row in found["rows"]])
+    def read(found: dict[str, Any]) -> list[LeaderChange]:
+        rows = found["rows"]
+        silences = found.get("noticed_after_ms") or [0] * len(rows)
+        return [LeaderChange._make((*row[:_IN_ROW], silence)) for row, silence in zip(rows, silences, strict=True)]
+
+    return parse(path, data, read)

@@ -45,7 +45,7 @@ def row(
 
 def directory(broker: int, *, size: int | None = 100, error: int = 0, free: int = 90, path: str = "/d") -> LogDir:
     replicas = () if size is None else (LogDirReplica("t", 0, size, 0),)
-    return LogDir(BrokerId(broker), path, error, 100, free, replicas)
+    return LogDir(BrokerId(broker), path, error, 100_000_000, free * 1_000_000, replicas)
 
 
 def found(state: ClusterState, name: str) -> list[Check]:
@@ -166,8 +166,13 @@ def test_log_directories() -> None:
     directories = {1: [directory(1, error=56, path="/a")], 2: [directory(2, free=4)]}
     failed, full, silent = found(ClusterState(BROKERS, directories=directories), "directory")
     assert (failed.target, failed.status) == ("broker 1: /a", "failed")
-    assert (full.target, full.status, full.detail) == ("broker 2: /d", "warning", "4 B of 100 B are free")
+    assert (full.target, full.status, full.detail) == ("broker 2: /d", "warning", "4.0 MB of 100.0 MB are free")
     assert (silent.target, silent.status, silent.hint) == ("broker 3", "warning", "`barnabas log-dirs` says why")
+
+
+def test_a_full_disk_is_called_full() -> None:
+    (full,) = found(ClusterState({1: BROKERS[1]}, directories={1: [directory(1, free=0)]}), "directory")
+    assert (full.status, full.detail) == ("failed", "the disk is full: 0 B of 100.0 MB are free")
 
 
 def test_partitions_without_a_leader_and_below_the_minimum() -> None:

@@ -193,11 +193,15 @@ def _directories(state: ClusterState) -> Iterator[Check]:
                 well = False
                 hint = "mend or mount the disk, and restart the broker; the others have its replicas meanwhile"
                 yield Check("directory", target, FAILED, "the log directory has failed", hint)
-            elif 0 <= directory.usable_bytes < FREE_SPACE_MIN * directory.total_bytes:
+            elif directory.is_full or 0 <= directory.usable_bytes < FREE_SPACE_MIN * directory.total_bytes:
                 well = False
                 free = f"{size_text(directory.usable_bytes)} of {size_text(directory.total_bytes)} are free"
                 hint = "make room: shorter retention (`barnabas configs set topic TOPIC retention.ms=MS`), or"
-                yield Check("directory", target, WARNING, free, f"{hint} `barnabas cluster balance --execute`")
+                hint += " `barnabas cluster balance --execute`"
+                if directory.is_full:
+                    yield Check("directory", target, FAILED, f"the disk is full: {free}", hint)
+                else:
+                    yield Check("directory", target, WARNING, free, hint)
             for replica in directory.replicas:
                 if replica.damage:
                     well = False
