@@ -2,6 +2,9 @@
 
 import itertools
 
+import pytest
+
+from barnabas.types import TopicPartition
 from simulation.producer import SimulatedProducer
 
 
@@ -31,6 +34,22 @@ def test_a_slow_leader_gets_fewer_records() -> None:
         for link in [link for link in producing.cluster.links.values() if link.pending and link.node_id == 1]:
             producing.cluster.answer(link)
     assert counts[0] > 2 * counts[1]
+
+
+@pytest.mark.parametrize(("rack", "is_near"), [("b", {2}), ("none is there", {1, 2})])
+def test_records_without_a_key_go_to_leaders_in_the_rack_of_the_client(rack: str, is_near: set[int]) -> None:
+    producing = SimulatedProducer(
+        nodes=2, partitions=6, batch_size=200, linger_ms=1000, partitioner_rack_aware=True, client_rack=rack
+    )
+    metadata = producing.cluster.network_client.metadata
+    nodes = sorted(metadata.cluster.brokers)
+    racks = dict(zip(nodes, ("a", "b"), strict=True))
+    metadata.cluster = metadata.cluster._replace(
+        brokers={node: broker._replace(rack=racks[node]) for node, broker in metadata.cluster.brokers.items()}
+    )
+    where = {producing.send(b"x" * 50).partition for _ in range(400)}
+    led = {number: nodes.index(metadata.leader(TopicPartition("t", number))) + 1 for number in range(6)}
+    assert where == {number for number, place in led.items() if place in is_near}
 
 
 def test_round_robin() -> None:

@@ -25,7 +25,7 @@ DIFFERENT = {
 
 
 def kafka_settings() -> list[tuple[str, str, str, str]]:
-    """What Kafka 4.3.1's ConfigDefs say: client, name, type, default."""
+    """What Kafka 4.4.0's ConfigDefs say: client, name, type, default."""
     table = Path(__file__).parent / "golden" / "kafka_client_settings.tsv"
     return [tuple(line.split("\t")) for line in table.read_text().splitlines()]  # type: ignore[misc]
 

@@ -14,7 +14,8 @@ __all__ = ["BuiltInPartitioner"]
 
 class BuiltInPartitioner:
     """Chooses, of two random partitions, the one with fewer batches to send. So faster brokers get more records,
-    without a look at every partition."""
+    without a look at every partition. With partitioner.rack.aware those that are led in the client's rack are chosen
+    from, if there are any (KIP-1123)."""
 
     def __init__(
         self,
@@ -29,14 +30,28 @@ class BuiltInPartitioner:
         self._rng = rng
 
     def next_partition(self, topic: TopicInfo) -> int:
-        draw, count = self._rng.random, int(topic.partition_count)
-        first = int(draw() * count)
+        count = int(topic.partition_count)
+        partitions = self._near(topic.topic, count) or range(count)
+        draw, count = self._rng.random, len(partitions)
+        first = partitions[int(draw() * count)]
         if not self._settings.partitioner_adaptive_partitioning_enable:
             return first
-        second = int(draw() * count)
+        second = partitions[int(draw() * count)]
         if first == second or self._load(topic.topic, first) <= self._load(topic.topic, second):
             return first
         return second
+
+    def _near(self, topic: str, count: int) -> list[int]:
+        """Returns the partitions that are led in the client's rack, if that counts."""
+        rack = self._settings.client_rack
+        if not rack or not self._settings.partitioner_rack_aware:
+            return []
+        metadata = self._client.metadata
+        view = metadata.topic(topic)
+        if view is None:
+            return []
+        near = {node_id for node_id, broker in metadata.cluster.brokers.items() if broker.rack == rack}
+        return [number for number, partition in view.partitions.items() if number < count and partition.leader in near]
 
     def _load(self, topic: str, partition: int) -> float:
         topic_partition = TopicPartition(topic, partition)

@@ -11,7 +11,7 @@ WITHOUT_EFFECT: Final = frozenset(
         "bootstrap.resolve.timeout.ms",
         "buffer.memory.allocation.strategy",
         "client.dns.lookup",
-        "client.rack",  # of producers and admins; consumers have it
+        "client.rack",  # of admins; producers and consumers have it
         "config.providers",
         "enable.metrics.push",
         "metadata.cluster.check.enable",
@@ -19,7 +19,6 @@ WITHOUT_EFFECT: Final = frozenset(
         "metrics.num.samples",
         "metrics.recording.level",
         "metrics.sample.window.ms",
-        "partitioner.rack.aware",
         "sasl.login.class",
         "sasl.login.connect.timeout.ms",
         "sasl.login.read.timeout.ms",

@@ -143,6 +143,11 @@ class ProducerKeywords(CommonKeywords, total=False):
     """Records without a key go more to partitions whose brokers are faster."""
     partitioner_availability_timeout_ms: int | None
     """A partition whose broker has taken nothing for this long gets no records without a key; 0: never mind."""
+    partitioner_rack_aware: bool | None
+    """Records without a key go to partitions whose leader is in the rack of this client (`client.rack`), as long as
+    there are any."""
+    client_rack: str | None
+    """The rack of this client, for `partitioner.rack.aware`."""
     metadata_max_idle_ms: int | None
     """A topic to which nothing was sent for this long is no longer asked for."""
     transaction_timeout_ms: int | None

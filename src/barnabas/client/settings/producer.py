@@ -77,6 +77,10 @@ class ProducerSettings(CommonSettings):
         "Records without a key go more to partitions whose brokers are faster.")
     partitioner_availability_timeout_ms: int = setting(_LONG, 0, at_least(0), _LOW,
         "A partition whose broker has taken nothing for this long gets no records without a key; 0: never mind.")
+    partitioner_rack_aware: bool = setting(_BOOLEAN, False, None, _LOW,
+        "Records without a key go to partitions whose leader is in the rack of this client (`client.rack`), as long as there are any.")
+    client_rack: str = setting(_STRING, "", None, _LOW,
+        "The rack of this client, for `partitioner.rack.aware`.")
     metadata_max_idle_ms: int = setting(_LONG, 300_000, at_least(5000), _LOW,
         "A topic to which nothing was sent for this long is no longer asked for.")
     transaction_timeout_ms: int = setting(_INT, 60_000, at_least(1), _LOW,
