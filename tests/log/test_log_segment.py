@@ -2,6 +2,7 @@
 
 import errno
 import os
+import random
 import sys
 import threading
 
@@ -143,9 +144,10 @@ class TestRoll:
         rig.append(log, timestamp=rig.clock.now_ms + 1001)
         assert len(log.segments) == 2
 
-    def test_jitter_rolls_earlier(self, rig) -> None:
+    def test_jitter_rolls_earlier(self, rig, monkeypatch) -> None:
+        monkeypatch.setattr(random, "randrange", lambda stop: stop - 1)
         log = rig.log(segment_ms=1000, segment_jitter_ms=900)
-        assert 100 < log.active_segment.roll_ms <= 1000
+        assert log.active_segment.roll_ms == 101
 
     def test_by_a_full_index(self, rig) -> None:
         log = rig.log(index_interval_bytes=0, segment_index_bytes=120)

@@ -39,6 +39,18 @@ def throttled(quotas: ReplicationQuotas, partition: Partition, config: LogConfig
     return partition.leader_quota is not None, partition.follower_quota is not None
 
 
+def test_the_windows_of_the_rates_are_those_of_the_settings(partition: Partition) -> None:
+    loop = asyncio.new_event_loop()
+    windows = {"replication.quota.window.size.seconds": 3, "replication.quota.window.num": 2}
+    quotas = ReplicationQuotas(loop, BrokerConfig.of({**RATES, **windows}))
+    everything = LogConfig(leader_replication_throttled_replicas=("*",), follower_replication_throttled_replicas=("*",))
+    quotas.apply(partition, everything)
+    loop.close()
+    assert partition.leader_quota is not None
+    assert partition.follower_quota is not None
+    assert (partition.leader_quota.bytes_at_once, partition.follower_quota.bytes_at_once) == (3000, 1500)
+
+
 @pytest.mark.parametrize(
     ("replicas", "is_throttled"),
     [
