@@ -129,6 +129,7 @@ _DEFAULTS: Final = (
     ("listeners", "`PLAINTEXT://127.0.0.1:9092`: this machine only", "every interface"),
     ("log.dir", "`barnabas-data` in the working directory", "`/tmp/kafka-logs`"),
     ("node.id", "`1`", "must be given"),
+    ("replica.socket.receive.buffer.bytes", "`-1`: the system's, which adapts it", "`65536`"),
     ("group.initial.rebalance.delay.ms", "`0`, as Kafka's quickstart sets it", "`3000`"),
 )
 

@@ -34,6 +34,17 @@ def two_disks(tmp_path: Path, **settings: object) -> AbstractContextManager[Brok
     return running_broker(tmp_path, log_dirs=f"{tmp_path / 'one'},{tmp_path / 'two'}", **settings)
 
 
+def test_the_windows_of_moves_are_those_of_the_settings(tmp_path: Path) -> None:
+    settings = {"size_seconds": 3, "num": 4}
+    names = {f"alter_log_dirs_replication_quota_window_{name}": value for name, value in settings.items()}
+    with two_disks(tmp_path, replica_alter_log_dirs_io_max_bytes_per_second=1000, **names) as broker:
+        limiter, start = broker.log_dir_moves.limiter, broker.loop.time()
+        assert limiter.bytes_at_once == 3000, "a window of three seconds"
+        limiter.take(1, start)
+        assert not limiter.is_exceeded(start + 12, 11_999), "what four windows left unused"
+        assert limiter.is_exceeded(start + 12, 12_001)
+
+
 def alter(broker: Broker, path: object, *partitions: int, topic: str = "a") -> list[int]:
     """The error codes."""
     wanted = AlterReplicaLogDir(path=str(path), topics=[AlterReplicaLogDirTopic(name=topic, partitions=partitions)])

@@ -187,6 +187,26 @@ def test_dynamic_names() -> None:
         config.validate_dynamic({"unknown.thing": "1"}, per_broker=False)
 
 
+def test_the_jitter_of_rolls_is_a_default_of_topics() -> None:
+    assert BrokerConfig.of({"log.roll.jitter.hours": 2}).default_log_config.segment_jitter_ms == 7_200_000
+    assert (
+        BrokerConfig.of({"log.roll.jitter.hours": 2, "log.roll.jitter.ms": 5}).default_log_config.segment_jitter_ms == 5
+    )
+
+
+def test_a_limit_of_one_listener() -> None:
+    name = "listener.name.external.max.connections"
+    config = BrokerConfig({name: "7"})
+    assert config.max_connections_of_listeners == {"EXTERNAL": 7}
+    assert config.update_dynamic({}, {name: "9"}).max_connections_of_listeners == {"EXTERNAL": 9}
+    config.validate_dynamic({name: "9"}, per_broker=True)
+    with pytest.raises(InvalidRequest, match=name):
+        config.validate_dynamic({name: "-1"}, per_broker=True)
+    (entry,) = config.describe([name])
+    assert (entry.value, entry.read_only) == ("7", False)
+    assert "without effect" not in (entry.documentation or "")
+
+
 def test_described_as_kafka_describes() -> None:
     config = BrokerConfig({"node.id": "1", "ssl.key.password": "sesame", "num.network.threads": "8"})
     config = config.update_dynamic({"message.max.bytes": "1000000"}, {})

@@ -10,6 +10,7 @@ def test_names_for_one_listener() -> None:
     assert without_effect("listener.name.external.ssl.keystore.location")
     assert without_effect("listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config")
     assert not without_effect("listener.name.external.nonsense")
+    assert not without_effect("listener.name.external.max.connections"), "it has its effect"
 
 
 def test_a_setting_has_an_effect_or_none() -> None:

@@ -55,6 +55,29 @@ def test_connections_beyond_the_limit_wait_for_room(caplog: pytest.LogCaptureFix
     assert caplog.messages == ["max.connections is 2: further connections wait"]
 
 
+def test_connections_of_a_full_listener_wait_and_those_of_others_do_not(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with Rig(max_connections_of_listeners={"PLAINTEXT": 1}) as rig:
+            first, _ = await rig.connected()
+            second, third = await rig.connect(), await rig.connect()
+            await second.send("echo:patient")
+            await third.send("echo:raised")
+            other = open_listener("127.0.0.1", 0, 1024)
+            rig.acceptor.listen(other, "INTERNAL")
+            full, rig.address = rig.address, other.getsockname()
+            await rig.connected()
+            assert len(rig.acceptor.connections) == 2
+            first.socket.close()
+            assert await second.receive() == "patient"
+            rig.acceptor.set_limits(ConnectionLimits(max_connections_of_listeners={"PLAINTEXT": 2}))
+            assert await third.receive() == "raised"
+            assert full != rig.address
+
+    with caplog.at_level(logging.WARNING):
+        run(main())
+    assert set(caplog.messages) == {"listener.name.plaintext.max.connections is 1: further connections wait"}
+
+
 def test_connections_beyond_the_descriptors_wait_and_leave_a_reserve(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with Rig(descriptors_max=2) as rig:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
+from barnabas.config.broker import BrokerConfig
 from barnabas.errors import BarnabasError, CorruptMessage, LogDirNotFound, NotLeaderOrFollower, ReplicaNotAvailable
 from barnabas.log.future_logs import FutureLog
 from barnabas.log.log_manager import LogManager
@@ -35,18 +36,23 @@ class LogDirMoves:
         loop: asyncio.AbstractEventLoop,
         log: logging.Logger,
         *,
-        rate: Callable[[], int],
+        config: Callable[[], BrokerConfig],
         run: Callable[[Coroutine[Any, Any, None]], object],
         logs_changed: Callable[[], None],
     ) -> None:
-        """`rate` returns the bytes per second that may be copied now. `run` starts a coroutine. `logs_changed` is
+        """`config` returns the settings as they are now. `run` starts a coroutine. `logs_changed` is
         called when a move begins: the log must not be cleaned any more."""
         self._replicas = replicas
         self._logs = logs
         self._loop = loop
         self._log = log
-        self._rate = rate
-        self._limiter = RateLimiter(rate(), loop.time())
+        self._config = config
+        self.limiter = RateLimiter(
+            config().replica_alter_log_dirs_io_max_bytes_per_second,
+            loop.time(),
+            windows=config().alter_log_dirs_replication_quota_window_num,
+            window_s=config().alter_log_dirs_replication_quota_window_size_seconds,
+        )
         self._start = run
         self._logs_changed = logs_changed
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="barnabas-move")
@@ -158,12 +164,12 @@ class LogDirMoves:
         """Waits until more may be copied."""
         if not copied:
             return
-        limiter, now = self._limiter, self._loop.time
-        limiter.set_rate(self._rate(), now())
+        limiter, now = self.limiter, self._loop.time
+        limiter.set_rate(self._config().replica_alter_log_dirs_io_max_bytes_per_second, now())
         limiter.take(copied, now())
         while not self._stopped and (wait_s := limiter.wait_s(now())) > 0:
             await asyncio.sleep(min(wait_s, WAIT_MAX_S))
-            limiter.set_rate(self._rate(), now())
+            limiter.set_rate(self._config().replica_alter_log_dirs_io_max_bytes_per_second, now())
 
     def _report(self, move: LogDirMove, future: FutureLog, reason: str) -> None:
         if move.is_in_place:

@@ -197,8 +197,8 @@ class Broker:
         self._reported_at = clock.monotonic()
         self.interrupted = False
         """Set by a signal handler: a start that is recovering logs ends with StartInterrupted."""
-        self.replaced: asyncio.Future[None] = loop.create_future()
-        """Done when the registration is another process's or gone: whoever runs this broker has to stop it."""
+        self.ended: asyncio.Future[None] = loop.create_future()
+        """Done when this broker cannot go on, as when its registration is gone: whoever runs it has to stop it."""
         self.stopped = False
 
     # --- start and stop ---------------------------------------------------------------------------------------------
@@ -632,7 +632,7 @@ class Broker:
             self.log_manager,
             self.loop,
             self.log,
-            rate=lambda: self.config.replica_alter_log_dirs_io_max_bytes_per_second,
+            config=lambda: self.config,
             run=partial(run_handler, self.loop),
             logs_changed=self.log_cleaner.logs_changed,
         )
@@ -716,9 +716,12 @@ class Broker:
     def _end_replaced(self) -> None:
         """Ends this broker. Its session was over when another process registered with its node id, or an administrator
         removed the registration; the next start makes a new one."""
-        if not self.replaced.done():
-            self.log.error("the registration of broker %d is gone, or another process's: this one ends", self.node_id)
-            self.replaced.set_result(None)
+        self.end(f"the registration of broker {self.node_id} is gone, or another process's")
+
+    def end(self, reason: str) -> None:
+        if not self.ended.done():
+            self.log.error("%s: this broker ends", reason)
+            self.ended.set_result(None)
 
     def _take_dynamic_settings(self, image: MetadataImage) -> None:
         self.config = self.config.update_dynamic(image.broker_config(""), image.broker_config(str(self.node_id)))

@@ -141,6 +141,9 @@ class BrokerServices(Protocol):
     def follower_fetch_sessions(self) -> "FollowerFetchSessions":
         """The fetch sessions of the followers on other brokers."""
 
+    def end(self, reason: str) -> None:
+        """Ends this broker by itself, without leaving the cluster."""
+
     def submit_isr_change(self, change: IsrChange) -> None:
         """Sends a change of an ISR to the controller, and tells the partition the outcome."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NoReturn
 
 from barnabas.config.advertise import AdvertiseRules
-from barnabas.config.broker_settings import BROKER_CONFIGS, SYNONYMS
+from barnabas.config.broker_settings import BROKER_CONFIGS, SYNONYMS, limited_listener, setting_of
 from barnabas.config.connection_quotas import parse_overrides
 from barnabas.config.definitions import (
     ConfigEntry,
@@ -65,6 +65,8 @@ class BrokerConfig:
     reserved_broker_max_id: int
     broker_heartbeat_interval_ms: int
     broker_session_timeout_ms: int
+    controlled_shutdown_enable: bool
+    log_dir_failure_timeout_ms: int
     durability: str
     listeners: tuple[str, ...]
     advertised_listeners: tuple[str, ...] | None
@@ -79,6 +81,9 @@ class BrokerConfig:
     max_connections: int
     max_connections_per_ip: int
     max_connections_per_ip_overrides: str
+    request_timeout_ms: int
+    socket_connection_setup_timeout_ms: int
+    socket_connection_setup_timeout_max_ms: int
     max_connection_creation_rate: int
     connections_max_idle_ms: int
     queued_max_requests: int
@@ -99,6 +104,8 @@ class BrokerConfig:
     replica_fetch_max_bytes: int
     replica_fetch_response_max_bytes: int
     replica_fetch_backoff_ms: int
+    replica_socket_timeout_ms: int
+    replica_socket_receive_buffer_bytes: int
     replica_selector_class: str
     replica_high_watermark_checkpoint_interval_ms: int
     leader_replication_throttled_rate: int
@@ -106,6 +113,8 @@ class BrokerConfig:
     replica_alter_log_dirs_io_max_bytes_per_second: int
     replication_quota_window_num: int
     replication_quota_window_size_seconds: int
+    alter_log_dirs_replication_quota_window_num: int
+    alter_log_dirs_replication_quota_window_size_seconds: int
     producer_id_expiration_ms: int
     producer_id_expiration_check_interval_ms: int
     log_retention_ms: int | None
@@ -189,6 +198,8 @@ class BrokerConfig:
     """The entry of `advertised.listeners` for the cluster's other brokers, if there is one."""
     advertised_endpoints: tuple[Endpoint, ...]
     """The parsed `advertised.listeners`; empty if `advertise` decides."""
+    max_connections_of_listeners: Mapping[str, int]
+    """`listener.name.NAME.max.connections`, by listener."""
     topic_defaults: Mapping[str, Value]
     """The settings of a topic without overrides, by the topic settings' names."""
     default_log_config: LogConfig
@@ -214,6 +225,9 @@ class BrokerConfig:
         values["broker.id"] = values["node.id"]
         attributes["_values"] = values
         attributes.update((_ATTRIBUTES[name], value) for name, value in values.items())
+        attributes["max_connections_of_listeners"] = _limits_of_listeners(
+            {**self.static, **self.dynamic_default, **self.dynamic_broker}
+        )
         attributes["data_dirs"] = self.log_dirs or self.log_dir
         attributes["topic_defaults"] = topic_defaults(values)
         attributes["default_log_config"] = log_config({}, self.topic_defaults)
@@ -289,7 +303,7 @@ class BrokerConfig:
         from barnabas.config import kafka_names
 
         for name in settings:
-            if name not in BROKER_CONFIGS and not kafka_names.without_effect(name):
+            if setting_of(name) is None and not kafka_names.without_effect(name):
                 raise InvalidConfig(unknown_setting(name))
         fixed = [name for name in settings if not _is_dynamic(name)]
         if fixed:
@@ -298,8 +312,9 @@ class BrokerConfig:
             raise InvalidRequest(f"{name}={settings[name]} is not accepted: {reason}")
         try:
             for name, text in settings.items():
-                if name in BROKER_CONFIGS:
-                    BROKER_CONFIGS[name].parse(text)
+                setting = setting_of(name)
+                if setting is not None:
+                    setting.parse(text)
             if per_broker:
                 BrokerConfig(self.static, self.dynamic_default, settings)
             else:
@@ -386,8 +401,10 @@ class BrokerConfig:
         )
         kind = ConfigType.PASSWORD if sensitive else ConfigType.STRING
         subject = kafka_names.WITHOUT_EFFECT.get(name)
-        doc = "Accepted without effect here" + (f" ({subject})." if subject else ".")
-        fixed = name not in kafka_names.DYNAMIC
+        setting = setting_of(name)  # with an effect if it is of one listener
+        without_effect = "Accepted without effect here" + (f" ({subject})." if subject else ".")
+        doc = without_effect if setting is None else setting.doc
+        fixed = not _is_dynamic(name)
         value, source = (synonyms[0].value, synonyms[0].source) if synonyms else (None, ConfigSource.DEFAULT_CONFIG)
         return ConfigEntry(name, value, source, kind, fixed, sensitive, synonyms, doc)
 
@@ -402,6 +419,8 @@ class BrokerConfig:
             raise UsageError("group.min.session.timeout.ms must not be larger than group.max.session.timeout.ms")
         if self.broker_heartbeat_interval_ms >= self.broker_session_timeout_ms:
             raise UsageError("broker.heartbeat.interval.ms must be smaller than broker.session.timeout.ms")
+        if self.replica_socket_timeout_ms < self.replica_fetch_wait_max_ms:
+            raise UsageError("replica.socket.timeout.ms must not be smaller than replica.fetch.wait.max.ms")
         if self.registry_file is not None and self.zookeeper_connect is not None:
             raise UsageError(
                 f"registry.file is {self.registry_file} but zookeeper.connect is {self.zookeeper_connect}: a cluster "
@@ -479,6 +498,17 @@ def _with_both_ids(static: dict[str, str]) -> dict[str, str]:
     return static
 
 
+def _limits_of_listeners(texts: Mapping[str, str]) -> dict[str, int]:
+    limits = {}
+    for name, text in texts.items():
+        listener, setting = limited_listener(name), setting_of(name)
+        if listener is not None and setting is not None:
+            most = setting.parse(text)
+            assert isinstance(most, int)
+            limits[listener] = most
+    return limits
+
+
 def _is_dynamic(name: str) -> bool:
     if name in BROKER_CONFIGS:
         return BROKER_CONFIGS[name].dynamic is not DynamicMode.READ_ONLY
@@ -488,7 +518,7 @@ def _is_dynamic(name: str) -> bool:
 
 
 def _applicable(name: str, text: str) -> bool:
-    setting = BROKER_CONFIGS.get(name)
+    setting = setting_of(name)
     if setting is None:
         return True
     try:

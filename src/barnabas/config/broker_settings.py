@@ -5,6 +5,7 @@ Only settings with an effect are here; those that Kafka knows and we do not need
 nothing but the default of a topic setting are derived from `topic`.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -24,7 +25,7 @@ from barnabas.config.definitions import (
 from barnabas.config.log_config import LONG_MAX
 from barnabas.config.topic import BROKER_DEFAULTS
 
-__all__ = ["BROKER_CONFIGS", "GROUPS", "RACK_AWARE", "SYNONYMS"]
+__all__ = ["BROKER_CONFIGS", "GROUPS", "RACK_AWARE", "SYNONYMS", "limited_listener", "setting_of"]
 
 INT_MAX: Final = 2**31 - 1
 LEADER_ONLY: Final = "org.apache.kafka.common.replica.LeaderSelector"
@@ -81,6 +82,10 @@ _IDENTITY: Final[tuple[_Row, ...]] = (
      "How often the broker tells the controller that it is alive, at least four times in a session."),
     ("broker.session.timeout.ms", _INT, 9000, at_least(1), _MEDIUM, _FIXED,
      "A broker that the controller has not heard of for this long is fenced: other brokers lead its partitions. A process that has ended is noticed at once. The same for all brokers: while it is changed one by one, it may be halved or doubled at most."),
+    ("controlled.shutdown.enable", _BOOLEAN, True, None, _MEDIUM, _FIXED,
+     "Whether a broker that stops has its partitions led by others first. Otherwise they notice when it has ended."),
+    ("log.dir.failure.timeout.ms", _LONG, 30_000, at_least(1), _LOW, _FIXED,
+     "A broker that cannot tell the controller for this long that a data directory has failed ends, if it leads partitions there that others could lead."),
     ("durability", _STRING, "page-cache", OneOf("page-cache", "fsync"), _HIGH, _FIXED,
      "When a write is acknowledged: `page-cache` as Kafka (safe against a killed process; against power loss by replication), `fsync` once it is on the disk, many writes per fsync."),
 )  # fmt: skip
@@ -107,11 +112,17 @@ _NETWORK: Final[tuple[_Row, ...]] = (
     ("socket.request.max.bytes", _INT, 100 * 1024**2, at_least(1), _HIGH, _FIXED,
      "Largest request; a connection that announces a larger one is closed."),
     ("max.connections", _INT, INT_MAX, at_least(0), _MEDIUM, _CLUSTER,
-     "Connections that the broker holds at once; further ones wait to be accepted."),
+     "Connections that the broker holds at once; further ones wait to be accepted. `listener.name.NAME.max.connections` says it of one listener for clients."),
     ("max.connections.per.ip", _INT, INT_MAX, at_least(0), _MEDIUM, _CLUSTER,
      "Connections from one address; further ones are closed."),
     ("max.connections.per.ip.overrides", _STRING, "", None, _MEDIUM, _CLUSTER,
      "Exceptions to `max.connections.per.ip`, as host:count, separated by commas."),
+    ("request.timeout.ms", _INT, 30_000, at_least(1), _HIGH, _FIXED,
+     "How long this broker waits for another one's answer, and an end marker of a transaction for the replicas."),
+    ("socket.connection.setup.timeout.ms", _LONG, 10_000, at_least(1), _MEDIUM, _FIXED,
+     "The time that a connection to another broker may take to be made; it doubles up to `socket.connection.setup.timeout.max.ms`."),
+    ("socket.connection.setup.timeout.max.ms", _LONG, 30_000, at_least(1), _MEDIUM, _FIXED,
+     "The longest that a connection to another broker may take to be made after several failures."),
     ("max.connection.creation.rate", _INT, INT_MAX, at_least(0), _MEDIUM, _CLUSTER,
      "New connections per second; further ones wait in the kernel's backlog."),
     ("connections.max.idle.ms", _LONG, 600_000, None, _MEDIUM, _FIXED,
@@ -155,6 +166,10 @@ _TOPICS: Final[tuple[_Row, ...]] = (
      "The bytes of one Fetch response that a follower asks for."),
     ("replica.fetch.backoff.ms", _INT, 1000, at_least(0), _MEDIUM, _FIXED,
      "How long a follower waits after an error of a partition before it fetches it again."),
+    ("replica.socket.timeout.ms", _INT, 30_000, at_least(1), _HIGH, _FIXED,
+     "How long a follower waits for the answer to a Fetch; at least `replica.fetch.wait.max.ms`."),
+    ("replica.socket.receive.buffer.bytes", _INT, -1, at_least(-1), _HIGH, _FIXED,
+     "SO_RCVBUF of connections to other brokers; -1 leaves the system's, which adapts it. Kafka's default is 65536."),
     ("replica.selector.class", _STRING, LEADER_ONLY, OneOf(LEADER_ONLY, RACK_AWARE), _MEDIUM, _FIXED,
      "Where consumers read: from the leader, or from an in-sync replica in their rack (client.rack, broker.rack), which may be a little behind. Kafka's names of its own two classes."),
     ("replica.high.watermark.checkpoint.interval.ms", _LONG, 5000, None, _HIGH, _FIXED,
@@ -168,6 +183,10 @@ _TOPICS: Final[tuple[_Row, ...]] = (
     ("replication.quota.window.num", _INT, 11, at_least(1), _LOW, _FIXED,
      "What these rates left unused in so many windows may be used later; after a longer rest, what one window has."),
     ("replication.quota.window.size.seconds", _INT, 1, at_least(1), _LOW, _FIXED,
+     "The length of such a window."),
+    ("alter.log.dirs.replication.quota.window.num", _INT, 11, at_least(1), _LOW, _FIXED,
+     "As `replication.quota.window.num`, for moves between log directories."),
+    ("alter.log.dirs.replication.quota.window.size.seconds", _INT, 1, at_least(1), _LOW, _FIXED,
      "The length of such a window."),
     ("producer.id.expiration.ms", _INT, 86_400_000, at_least(1), _LOW, _CLUSTER,
      "A producer id that wrote nothing to a partition for this long is forgotten there."),
@@ -314,5 +333,23 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
     "Transactions": tuple(_settings(_TRANSACTIONS)),
 }
 """The settings by subject, in the order in which help and docs show them."""
+
+_LIMIT_OF_LISTENER: Final = re.compile(r"listener\.name\.([^.]+)\.max\.connections")
+
+
+def limited_listener(name: str) -> str | None:
+    """Returns the listener's name in `listener.name.NAME.max.connections`; None for other names of settings."""
+    found = _LIMIT_OF_LISTENER.fullmatch(name)
+    return None if found is None else found[1].upper()
+
+
+def setting_of(name: str) -> Setting | None:
+    """Returns the setting of this name, also that of one listener; None if there is none with an effect."""
+    if limited_listener(name) is None:
+        return BROKER_CONFIGS.get(name)
+    of_all = BROKER_CONFIGS["max.connections"]
+    doc = "Connections of this listener at once; further ones wait to be accepted."
+    return Setting(name, of_all.type, of_all.default, doc, of_all.rule, of_all.importance, DynamicMode.PER_BROKER)
+
 
 BROKER_CONFIGS: Final = ConfigDef(setting for group in GROUPS.values() for setting in group)

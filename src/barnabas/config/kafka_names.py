@@ -125,12 +125,7 @@ _BY_SUBJECT: Final[dict[str, str]] = {
         share.coordinator.write.timeout.ms
     """,
     "replication between brokers, and quotas": """
-        request.timeout.ms
-        alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
-        controlled.shutdown.enable cordoned.log.dirs log.dir.failure.timeout.ms quota.window.num
-        quota.window.size.seconds
-        replica.socket.receive.buffer.bytes replica.socket.timeout.ms socket.connection.setup.timeout.max.ms
-        socket.connection.setup.timeout.ms unclean.leader.election.interval.ms
+        cordoned.log.dirs quota.window.num quota.window.size.seconds unclean.leader.election.interval.ms
     """,
     "Java classes and the rest": """
         alter.config.policy.class.name authorizer.class.name client.quota.callback.class config.providers
@@ -226,7 +221,8 @@ def without_effect(name: str) -> bool:
     parts = below.split(".")
     # A mechanism may stand between the listener and the setting: listener.name.x.plain.sasl.jaas.config.
     candidates = (below, ".".join(parts[1:]))
-    return any(name in WITHOUT_EFFECT or name.startswith("max.connection") for name in candidates)
+    limits = below.startswith("max.connection") and below != "max.connections"
+    return limits or any(name in WITHOUT_EFFECT for name in candidates)
 
 
 def _set(value: str) -> bool:

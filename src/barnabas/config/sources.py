@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from barnabas.config.broker import BrokerConfig, unknown_setting
-from barnabas.config.broker_settings import BROKER_CONFIGS
+from barnabas.config.broker_settings import BROKER_CONFIGS, setting_of
 from barnabas.errors import InvalidConfig, UsageError, WrongSettings
 from barnabas.printable import is_text
 
@@ -216,7 +216,7 @@ def _checked(given: Mapping[str, _Given], mistakes: list[str], unread: Sequence[
     foreign: list[str] = []
     of_plugins: list[str] = []
     for name, (text, place) in given.items():
-        setting = BROKER_CONFIGS.get(name)
+        setting = setting_of(name)
         if setting is None:
             if _known_to_kafka(name):
                 foreign.append(name)

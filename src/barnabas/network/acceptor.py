@@ -37,6 +37,8 @@ class ConnectionLimits:
     max_connections_per_ip: int = INT_MAX
     max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
     """By IP address."""
+    max_connections_of_listeners: Mapping[str, int] = field(default_factory=dict)
+    """By the names of listeners."""
     max_connection_creation_rate: int = INT_MAX
     connections_max_idle_ms: int = 600_000
     socket_send_buffer_bytes: int = -1
@@ -108,6 +110,9 @@ class Acceptor:
         )
         self._listeners: dict[socket.socket, str] = {}
         self._per_ip: Counter[str] = Counter()
+        self._per_listener: Counter[str] = Counter()
+        self._full: set[str] = set()
+        """The listeners that are not polled because they have as many connections as they may have."""
         self._sweep: asyncio.TimerHandle | None = None
         self._muted: asyncio.TimerHandle | None = None
         self._tokens = float(limits.max_connection_creation_rate)
@@ -138,7 +143,7 @@ class Acceptor:
 
     def _on_acceptable(self, listener: socket.socket, listener_name: str) -> None:
         for _ in range(_ACCEPTS_AT_ONCE):
-            if not self._has_room():
+            if not self._has_room_at(listener_name) or not self._has_room():
                 return
             try:
                 sock, address = listener.accept()
@@ -154,6 +159,18 @@ class Acceptor:
                 continue  # the client has disconnected already
             self._tokens -= 1
             self._on_accepted(sock, plain_address(str(address[0])), listener_name)
+
+    def _has_room_at(self, listener_name: str) -> bool:
+        """Returns whether this listener may have one more connection. If not, it is not polled before one has ended."""
+        most = self._limits.max_connections_of_listeners.get(listener_name, INT_MAX)
+        if self._per_listener[listener_name] < most:
+            return True
+        self._warn("listener.name.%s.max.connections is %d: further connections wait", listener_name.lower(), most)
+        self._full.add(listener_name)
+        for sock, name in self._listeners.items():
+            if name == listener_name:
+                self._loop.remove_reader(sock.fileno())
+        return False
 
     def _has_room(self) -> bool:
         """Returns whether one more connection may be made. If not, the listeners are muted for a while."""
@@ -192,8 +209,11 @@ class Acceptor:
         if self._muted is not None:
             self._muted.cancel()
             self._muted = None
-            for sock, listener_name in self._listeners.items():
-                self._loop.add_reader(sock.fileno(), self._on_acceptable, sock, listener_name)
+        elif not self._full:
+            return
+        self._full.clear()
+        for sock, listener_name in self._listeners.items():
+            self._loop.add_reader(sock.fileno(), self._on_acceptable, sock, listener_name)
 
     def _warn(self, message: str, *values: object) -> None:
         """Logs each message at most every ten seconds: a client that connects in a loop must not fill the log."""
@@ -236,6 +256,7 @@ class Acceptor:
             return
         self.connections[connection] = None
         self._per_ip[ip] += 1
+        self._per_listener[listener_name] += 1
         if self._on_accepted_one is not None:
             self._on_accepted_one()
         connection.read()  # the first request usually comes right after the connection
@@ -246,10 +267,11 @@ class Acceptor:
         self._per_ip[ip] -= 1
         if self._per_ip[ip] <= 0:
             del self._per_ip[ip]
+        self._per_listener[connection.listener_name] -= 1
         self._log.debug("connection from %s:%d closed: %s", ip, connection.peer_port, reason)
         if self._on_closed is not None:
             self._on_closed(connection, reason)
-        if self._muted is not None:
+        if self._muted is not None or connection.listener_name in self._full:
             self._unmute()
 
     def _close_idle(self) -> None:

@@ -6,12 +6,14 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from barnabas.broker.cluster import member as member_module
 from barnabas.broker.cluster import metadata_pushes
 from barnabas.broker.cluster.controller_duties import ControllerDuties
+from barnabas.broker.scheduler import Scheduler
 from barnabas.broker.server import Broker as Server
 from barnabas.config.endpoints import Endpoint
 from barnabas.controller.controller import Controller
@@ -128,7 +130,7 @@ def test_a_broker_whose_registration_was_removed_ends(cluster: Cluster) -> None:
     delta.remove_broker(BrokerId(2))
     server = server_of(cluster.brokers[2])
     cluster.on(2, lambda: server.metadata_changed(delta.apply(image.version + 1)))
-    assert server.replaced.done()
+    assert server.ended.done()
     assert server.image is image
 
 
@@ -397,6 +399,52 @@ def test_a_broker_that_leaves_leads_nothing_before_its_end(make: Make, leaver: i
         assert append(wire, "t") == 0
     cluster.brokers[leaver].stop()
     assert cluster.image(3).brokers[leaver].fenced  # type: ignore[index]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_preferred_leaders_lead_again_by_themselves_where_that_is_set(
+    make: Make, monkeypatch: pytest.MonkeyPatch, enabled: bool
+) -> None:
+    tasks: list[tuple[int, Callable[[], object]]] = []
+    every = Scheduler.every
+
+    def noted(self: Scheduler, interval_ms: int, name: str, task: Callable[[], object], **options: Any) -> None:
+        if name == "leader balance":
+            tasks.append((interval_ms, task))
+        else:
+            every(self, interval_ms, name, task, **options)
+
+    balanced = threading.Event()
+    monkeypatch.setattr(Scheduler, "every", noted)
+    monkeypatch.setattr(Controller, "balance_leaders", lambda controller: balanced.set())
+    cluster = make(1, auto_leader_rebalance_enable=enabled, leader_imbalance_check_interval_seconds=7)
+    assert [interval_ms for interval_ms, _ in tasks] == ([7000] if enabled else [])
+    for _, task in tasks:
+        cluster.on(1, task)
+        assert balanced.wait(SOON_S)
+
+
+def test_a_broker_without_controlled_shutdown_leads_until_its_end(make: Make) -> None:
+    cluster = make(1, 2, controlled_shutdown_enable=False)
+    cluster.create("t", (2, 1))
+    run_on(cluster.brokers[2], cluster.server(2).leave_cluster())
+    assert cluster.partition(1, "t").leader == 2
+    cluster.brokers[2].stop()
+    wait_for(lambda: cluster.partition(1, "t").leader == 1)
+
+
+def test_connections_to_other_brokers_go_by_the_settings(make: Make) -> None:
+    cluster = make(
+        1,
+        request_timeout_ms=4000,
+        socket_connection_setup_timeout_ms=2000,
+        socket_connection_setup_timeout_max_ms=3000,
+        replica_socket_receive_buffer_bytes=8192,
+    )
+    settings = cluster.member(1).peers.settings
+    assert settings.request_timeout_s == 4
+    assert (settings.setup_timeout_s, settings.setup_timeout_max_s) == (2, 3)
+    assert settings.receive_buffer_bytes == 8192
 
 
 def test_the_last_broker_leaves_at_once(cluster: Cluster) -> None:

@@ -228,6 +228,20 @@ def test_a_partition_with_an_error_leaves_the_session_for_a_while(with_rig: Run)
     with_rig(main)
 
 
+def test_a_leader_has_the_time_of_the_setting_to_answer(with_rig: Run) -> None:
+    async def main(rig: Rig) -> None:
+        await rig.next()
+        assert rig.sent[-1].timeout_s == 30
+        rig.config = BrokerConfig.of({"replica.socket.timeout.ms": 7000})
+        rig.answer(some(0))
+        rig.fetcher.partition_changed(rig.partitions[0])
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert rig.sent[-1].timeout_s == 7
+
+    with_rig(main)
+
+
 def test_new_metadata_ends_the_backoff(with_rig: Run) -> None:
     async def main(rig: Rig) -> None:
         await rig.next()

@@ -57,6 +57,26 @@ def test_a_disk_that_failed_while_nobody_wrote_is_told_until_the_controller_hear
     assert not left
 
 
+def test_a_broker_that_cannot_tell_of_its_failed_directory_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    send = ControllerChannel.send
+
+    async def send_or_fail(channel: ControllerChannel, request: object, **options: Any) -> Any:
+        if isinstance(request, GiveUpReplicasRequest):
+            raise NotController("it is nobody")
+        return await send(channel, request, **options)
+
+    monkeypatch.setattr(ControllerChannel, "send", send_or_fail)
+    with Cluster(brokers=2, settings={"log.dir.failure.timeout.ms": 1}) as cluster:
+        cluster.create_topic("t", replication_factor=2)
+        cluster.wait_in_sync()
+        leader = server_of(cluster.broker(cluster.leader("t")))
+        (directory,) = leader.log_manager.directories
+        monkeypatch.setattr(directory, "failure", lambda: OSError(errno.EIO, "Input/output error"))
+        cluster.wait_for(leader.ended.done, what="the end of the broker")
+        follower = server_of(cluster.broker(({1, 2} - {leader.node_id}).pop()))
+        assert not follower.ended.done()
+
+
 def test_a_follower_that_cannot_write_holds_up_nobody(cluster: Cluster) -> None:
     follower = next(node_id for node_id in (1, 2, 3) if node_id != cluster.leader("t"))
     with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:

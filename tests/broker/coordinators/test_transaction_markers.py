@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from barnabas.broker.coordinators.transaction_markers import Outcomes, write_markers
-from barnabas.broker.purgatory import DelayedOperation
+from barnabas.broker.purgatory import DelayedOperation, DelayedOperationPurgatory
 from barnabas.broker.server import Broker
+from barnabas.config.broker import BrokerConfig
 from barnabas.connection.flow import result_of
 from barnabas.coordinator.transaction.transaction_marker_channel_manager import EndMarkers
 from barnabas.errors import (
@@ -155,11 +156,21 @@ async def _turn() -> None:
     """Lets the callbacks run that are due."""
 
 
-def test_a_marker_that_is_not_committed_in_time_is_told_so(broker: Broker) -> None:
+def test_a_marker_that_is_not_committed_in_time_is_told_so(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     partition = broker.replica_manager.leader_of("t", 0)
     add_follower(partition)
+    monkeypatch.setattr(broker, "config", BrokerConfig.of({"request.timeout.ms": 4000}))
+    waits: list[float] = []
+    delay = DelayedOperationPurgatory.delay
+
+    def noted(purgatory: DelayedOperationPurgatory, *arguments: Any) -> None:
+        waits.append(arguments[-1])
+        delay(purgatory, *arguments)
+
+    monkeypatch.setattr(DelayedOperationPurgatory, "delay", noted)
     replies: list[Outcomes] = []
     write_markers(broker, EndMarkers(7, 0, True, 0, 2, [TopicPartition("t", 0)]), replies.append)
+    assert waits == [4]
     (operation,) = [watcher for watcher in partition.watchers if isinstance(watcher, DelayedOperation)]
     operation.expire()
     ((outcome,),) = [reply.values() for reply in replies]

@@ -27,6 +27,7 @@ from barnabas.broker.requests.late_responses import run_handler
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.scheduler import Scheduler
 from barnabas.broker.services import BrokerServices
+from barnabas.config.broker import BrokerConfig
 from barnabas.config.endpoints import Endpoint
 from barnabas.connection.broker.cluster_connections import ConnectionSettings
 from barnabas.controller.controller import Controller
@@ -66,6 +67,18 @@ LEAVE_MAX_S: Final = 5.0
 """A controlled shutdown that takes longer is given up: the others notice that the process has ended."""
 
 
+def connection_settings(config: BrokerConfig) -> ConnectionSettings:
+    """Returns the settings of connections to other brokers."""
+    return ConnectionSettings(
+        request_timeout_s=config.request_timeout_ms / 1000,
+        setup_timeout_s=config.socket_connection_setup_timeout_ms / 1000,
+        setup_timeout_max_s=config.socket_connection_setup_timeout_max_ms / 1000,
+        backoff_s=0.02,
+        backoff_max_s=0.5,
+        receive_buffer_bytes=config.replica_socket_receive_buffer_bytes,
+    )
+
+
 class Member(BrokerServices, Protocol):
     """The broker, as its membership needs it."""
 
@@ -95,8 +108,8 @@ class ClusterMember:
         self._listener = InterBrokerListener(
             broker, secret, self._identity, log=broker.log, on_peer_lost=self._peer_lost, in_thread=in_thread
         )
-        quick = ConnectionSettings(backoff_s=0.02, backoff_max_s=0.5)
-        self.peers = PeerConnections(self._address_of, self._identity, secret, broker.failures, settings or quick)
+        settings = settings or connection_settings(broker.config)
+        self.peers = PeerConnections(self._address_of, self._identity, secret, broker.failures, settings)
         self.peers.on_peer_lost = self._peer_lost
         self.peers.on_peer_unreached = self._peer_unreached
         self._forwarder = Forwarder(self.peers, broker.node_id, lambda: broker.image.controller_id)
@@ -233,6 +246,8 @@ class ClusterMember:
         """Has the controller move this broker's leaders to others, so that its end interrupts nobody. Returns when the
         others know, or after five seconds."""
         broker = self._broker
+        if not broker.config.controlled_shutdown_enable:
+            return
         self._is_leaving = True
         others = [each for node_id, each in broker.image.brokers.items() if node_id != broker.node_id]
         if all(each.fenced for each in others):

@@ -49,8 +49,6 @@ _BACKOFF_S: Final = 0.05
 _DOUBLINGS_MAX: Final = 10
 _BACKOFF_MIN_S: Final = 0.01
 """The backoff if the setting says 0."""
-_ANSWER_S: Final = 30.0
-"""The time that a leader has for its response, besides the time for which it may hold the request."""
 _NEVER: Final = float("inf")
 _LATEST: Final = -1
 _EARLIEST: Final = -2
@@ -249,7 +247,7 @@ class ReplicaFetcher:
             encode=encode,
             decode=read_fetch_response,
             at_least=FOLLOWERS_FROM,
-            timeout_s=self._broker.config.replica_fetch_wait_max_ms / 1000 + _ANSWER_S,
+            timeout_s=self._broker.config.replica_socket_timeout_ms / 1000,
         )
         peers.send_request(self.leader_id, client_request, role=Role.FETCH)
 

@@ -59,6 +59,8 @@ class StorageFailures:
         """The log that is copied anew. One at a time: a copy that cannot be finished puts no other log aside."""
         self._failed_copies: set[UnifiedLog] = set()
         """Copies that could not be finished: another one takes the place of each, and nobody misses it."""
+        self._untold_since: float | None = None
+        """The time since which the controller could not be told of a failed directory."""
         broker.replica_manager.on_storage_failure.append(self.failed)
         broker.replica_manager.on_leadership.append(self._leads)
 
@@ -242,9 +244,23 @@ class StorageFailures:
         request = GiveUpReplicasRequest(broker_id=broker.node_id, broker_epoch=registered.epoch, replicas=replicas)
         try:
             await self._controller.send(request)
+            self._untold_since = None
         except BarnabasError as error:
             broker.log.info("the controller has not heard of replicas that cannot be written or read: %s", error)
+            self._end_if_untold(failed)
             broker.loop.call_later(AGAIN_S, self._failed_still, list(failed))
+
+    def _end_if_untold(self, failed: Iterable[TopicPartition]) -> None:
+        """Ends the broker after log.dir.failure.timeout.ms, so that the controller notices without being told."""
+        replicas = (self._broker.replica_manager.get(*topic_partition) for topic_partition in failed)
+        if not any(each is not None and each.is_leader and each.log.offline_reason is not None for each in replicas):
+            self._untold_since = None
+            return
+        now, allowed_ms = self._broker.loop.time(), self._broker.config.log_dir_failure_timeout_ms
+        if self._untold_since is None:
+            self._untold_since = now
+        elif now - self._untold_since >= allowed_ms / 1000:
+            self._broker.end(f"the controller could not be told for {allowed_ms} ms that a data directory has failed")
 
     def _failed_still(self, topic_partitions: Iterable[TopicPartition]) -> None:
         for topic_partition in topic_partitions:

@@ -79,6 +79,7 @@ class ConnectionLimitsUpdater:
             max_connections=config.max_connections,
             max_connections_per_ip=config.max_connections_per_ip,
             max_connections_per_ip_overrides=self._overrides,
+            max_connections_of_listeners=config.max_connections_of_listeners,
             max_connection_creation_rate=config.max_connection_creation_rate,
             connections_max_idle_ms=config.connections_max_idle_ms,
             socket_send_buffer_bytes=config.socket_send_buffer_bytes,

@@ -26,8 +26,6 @@ from barnabas.types import Offset, TopicPartition
 
 __all__ = ["Outcomes", "write_markers"]
 
-_COMMIT_TIMEOUT_S: Final = 30
-"""Kafka's request.timeout.ms, which no setting of ours changes yet."""
 _NOT_READY: Final = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
 """Errors of a group coordinator that cannot take a marker now. Transaction coordinators expect a leader's error."""
 
@@ -73,7 +71,7 @@ class _MarkerWrite:
                 waiting.append(Uncommitted(partition, last_offset, topic_partition))
         if waiting:
             wait = DelayedProduce(waiting, self._failed, self._step_done)
-            self._broker.purgatory.delay(wait, None, wait.partitions, _COMMIT_TIMEOUT_S)
+            self._broker.purgatory.delay(wait, None, wait.partitions, self._broker.config.request_timeout_ms / 1000)
         else:
             self._step_done()
 

@@ -221,6 +221,10 @@ class PeerConnections:
                 self._node(node.node_id, node.role, address)
         self._driver.turn_soon()
 
+    @property
+    def settings(self) -> ConnectionSettings:
+        return self._connections.settings
+
     # --- state ------------------------------------------------------------------------------------------------------
 
     def is_ready(self, node_id: int, role: Role) -> bool:

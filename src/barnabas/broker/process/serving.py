@@ -80,20 +80,20 @@ async def _serve(
             return 0 if broker.interrupted else error
         try:
             settle_collector()
-            ending = asyncio.ensure_future(stop.wait()), broker.replaced
+            ending = asyncio.ensure_future(stop.wait()), broker.ended
             if broker.cluster is not None:
                 await asyncio.wait((*ending, broker.cluster.joined()), return_when=asyncio.FIRST_COMPLETED)
-            if not broker.interrupted and not broker.replaced.done():
+            if not broker.interrupted and not broker.ended.done():
                 _tell_ready(broker, ready_file, began, ready_as_json)
             await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
             tell_service_manager("STOPPING=1")
-            if not broker.replaced.done():
+            if not broker.ended.done():
                 await broker.leave_cluster()
         finally:
             if ready_file is not None:
                 _remove(ready_file)
             closed = _stopped(broker)
-    return 0 if closed and not broker.replaced.done() else 1
+    return 0 if closed and not broker.ended.done() else 1
 
 
 @contextlib.contextmanager
