@@ -28,6 +28,25 @@ def test_a_full_disk_fails_the_append_and_nothing_else(rig) -> None:
     assert rig.reopen(log, Verification.FULL).log_end_offset == 6
 
 
+def test_a_disk_that_was_full_takes_records_when_it_has_more_room_than_others_lend(rig, monkeypatch) -> None:
+    """What is free on it for a moment may be meant for the registry of another broker."""
+    free = 0
+    monkeypatch.setattr(Disk, "free_bytes", lambda *_: free)
+    log = rig.log()
+    rig.append(log, 3)
+    rig.disk.room = 0
+    with pytest.raises(KafkaStorageError):
+        rig.append(log, 3)
+    rig.disk.room = None
+    for free in (0, (1 << 20) - 1):  # noqa: B007
+        with pytest.raises(KafkaStorageError, match="No space left"):
+            rig.append(log, 3)
+    free = 1 << 20
+    assert rig.append(log, 3).first_offset == 3
+    free = 0
+    assert rig.append(log, 3).first_offset == 6
+
+
 def test_a_failed_append_leaves_the_producer_free_to_retry(rig) -> None:
     log = rig.log()
     rig.disk.room = 0

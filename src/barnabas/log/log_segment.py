@@ -4,6 +4,7 @@ Kafka's names: `00000000000000000042.log` with `.index`, `.timeindex` and, once 
 """
 
 import contextlib
+import errno
 import logging
 import os
 import random
@@ -36,6 +37,10 @@ ASK_FIRST_TIMESTAMP: Final = -(2**63)
 SEGMENT_SUFFIXES: Final = (".log", ".index", ".timeindex", ".txnindex")
 _RING: Final = 128
 """The number of the last batches that a segment remembers: reads at the end find them without reading the file."""
+
+_ROOM_AFTER_FULL: Final = 1 << 20
+"""The room that a disk has again before a segment that found it full takes records: what is less may be lent by a
+`SpaceReserve` to another write, of any broker on that disk."""
 
 _LOCATE_BLOCK: Final = 4096
 _BATCH_LENGTH_MIN: Final = HEADER_SIZE - BATCH_LENGTH_OVERHEAD
@@ -73,6 +78,7 @@ class LogSegment:
         "_are_indexes_rebuilt",
         "_bytes_since_index",
         "_disk",
+        "_disk_was_full",
         "_file",
         "_first_timestamp",
         "_has_transaction_index",
@@ -114,6 +120,7 @@ class LogSegment:
         self._transaction_index: TransactionIndex | None = None
         self._has_transaction_index: bool | None = None  # not looked up yet
         self._disk = disk
+        self._disk_was_full = False
         self._pool = pool
         self._file: OpenFile | None = None
         self._first_timestamp: int | None = None
@@ -310,11 +317,15 @@ class LogSegment:
         except OSError as error:
             raise SegmentWriteFailed(error, True) from error
         try:
+            if self._disk_was_full and self._disk.free_bytes(file.fd) < _ROOM_AFTER_FULL:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             written = self._disk.pwritev(file.fd, buffers, position)
             if written != size:
                 self._write_rest(file.fd, b"".join(buffers), written, position)
+            self._disk_was_full = False
             _until_here(file)
         except OSError as error:
+            self._disk_was_full = error.errno == errno.ENOSPC
             raise SegmentWriteFailed(error, self.cut_tail()) from error
 
     def _write_rest(self, fd: int, data: bytes, written: int, position: int) -> None:

@@ -57,6 +57,11 @@ class Disk:
             with contextlib.suppress(OSError):  # the file system has no page cache, or ignores the advice
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
+    def free_bytes(self, fd: int) -> int:
+        """Returns how much room the file system of an open file has left."""
+        status = os.fstatvfs(fd)
+        return status.f_bavail * status.f_frsize
+
     def write_fully(self, fd: int, data: bytes, position: int) -> None:
         """Writes all of `data` at `position`. Raises OSError if the disk takes less."""
         written = self.pwrite(fd, data, position)
