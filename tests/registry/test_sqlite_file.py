@@ -1,5 +1,7 @@
 """Transactions of an SQLite file: committed, rolled back, seen by others."""
 
+import errno
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -54,20 +56,21 @@ def test_reading_sees_one_version(file: SqliteFile, tmp_path: Path) -> None:
 
 
 def test_room_is_made_for_transactions_that_ask_for_it(tmp_path: Path) -> None:
-    entered: list[bool] = []
+    asked: list[bool] = []
 
     @contextmanager
-    def room() -> Iterator[None]:
-        entered.append(True)
+    def room(with_room: bool) -> Iterator[None]:
+        asked.append(with_room)
+        if not with_room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         yield
 
     with closing(SqliteFile(tmp_path / "registry.db", room)) as file:
-        with file.transaction(with_room=False):
-            pass
-        assert not entered
+        with pytest.raises(RegistryUnavailable, match="No space left"), file.transaction(with_room=False):
+            file.execute("CREATE TABLE numbers (n INTEGER)")
         with file.transaction(durable=False):
-            pass
-        assert entered
+            file.execute("CREATE TABLE numbers (n INTEGER)")
+    assert asked == [False, True]
 
 
 def test_connections_that_make_the_file_at_the_same_moment_share_it(tmp_path: Path) -> None:

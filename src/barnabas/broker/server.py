@@ -71,7 +71,7 @@ from barnabas.errors import (
 )
 from barnabas.log.directories.data_directory import Belongs
 from barnabas.log.directories.disk import Disk
-from barnabas.log.directories.space_reserve import SpaceReserve
+from barnabas.log.directories.space_reserve import ReserveLocks, SpaceReserve
 from barnabas.log.log_manager import Judge, LogManager
 from barnabas.metadata.delta import MetadataChange, change_between
 from barnabas.metadata.image import MetadataImage, PartitionImage, TopicImage
@@ -182,9 +182,10 @@ class Broker:
         records."""
         self._scheduler = Scheduler(loop, self._executor, self.failures)
         self._copier = MetadataCopier(list(config.data_dirs), lambda: self._image, loop, self._executor, self.log)
-        self._reserves = {
-            path: SpaceReserve(path, config.log_dir_reserve_bytes) for path in map(os.path.abspath, config.data_dirs)
-        }
+        data_dirs = [os.path.abspath(path) for path in config.data_dirs]
+        shared = os.path.dirname(os.path.abspath(config.registry_file)) if config.registry_file else data_dirs[0]
+        self._reserve_locks = ReserveLocks(shared)
+        self._reserves = {path: self._new_reserve(path) for path in data_dirs}
         self._acceptor: Acceptor | None = None
         self._connection_limits = ConnectionLimitsUpdater(loop, self.log)
         self._unopened: list[socket.socket] = []
@@ -302,6 +303,7 @@ class Broker:
         self.stopped = True
         with contextlib.ExitStack() as steps:  # the last callback runs first
             steps.callback(end_process, self._process)
+            steps.callback(self._refill_reserves)
             steps.callback(self.registry.close)
             steps.callback(self._controller.stop)
             steps.callback(self._close_logs)
@@ -375,6 +377,7 @@ class Broker:
         )
         self.log_manager.claim_directories()
         undo.callback(self.log_manager.release_directories)
+        undo.callback(self._refill_reserves)
         self._make_room(_START_BYTES)
         directories = self.log_manager.directories
         is_remote = self.config.zookeeper_connect is not None
@@ -466,18 +469,31 @@ class Broker:
             self.registry = open_zookeeper(self.config, self.log_manager.directories, self._boot)
         else:
             # The registry and the thread that refills must share one object: what it has lent is not refilled.
-            reserve = self._registry_reserve = self._reserves.get(str(path.parent))
-            room = contextlib.nullcontext if reserve is None else partial(reserve.lent, _REGISTRY_WRITE_BYTES)
+            reserve = self._reserve_beside(path)
+            room = partial(reserve.lent, _REGISTRY_WRITE_BYTES)
             self.registry = EmbeddedRegistry(path, founding=founding, room=room, node_id=self.node_id, boot=self._boot)
         undo.callback(self.registry.close)
         self._secret = self.registry.cluster_secret()
+
+    def _reserve_beside(self, registry: Path) -> SpaceReserve:
+        """Returns the reserve in the directory of the registry, which brokers share as they do the registry."""
+        directory = os.path.abspath(registry.parent)
+        own = self._registry_reserve = self._reserves.get(directory)
+        if own is not None:
+            return own
+        shared = self._reserves[directory] = self._new_reserve(directory)
+        shared.ensure(_START_BYTES)
+        return shared
+
+    def _new_reserve(self, directory: str) -> SpaceReserve:
+        return SpaceReserve(directory, self.config.log_dir_reserve_bytes, self._reserve_locks)
 
     def _make_room(self, wanted: int) -> None:
         for reserve in self._reserves.values():
             reserve.ensure(wanted)
 
     def _refill_reserves(self) -> None:
-        """Sets space aside again in the data directories that have some. May block; safe in any thread."""
+        """Sets space aside again in the directories that have some. May block; safe in any thread."""
         for reserve in self._reserves.values():
             reserve.refill()
 

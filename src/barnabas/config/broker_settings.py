@@ -51,7 +51,7 @@ _IDENTITY: Final[tuple[_Row, ...]] = (
     ("log.dirs", _LIST, None, None, _HIGH, _FIXED,
      "Data directories, separated by commas. A new registry is made in the first."),
     ("log.dir.reserve.bytes", _LONG, 2 * 1024**2, at_least(0), _MEDIUM, _FIXED,
-     "Space set aside in each data directory: on a full disk the broker starts, deletes topics and applies retention with it. 0: none. Kafka has no such reserve."),
+     "Space set aside in each data directory, and beside a registry that brokers share: on a full disk they start, elect leaders, delete topics and apply retention with it. 0: none. Kafka has no such reserve."),
     ("registry.file", _STRING, None, None, _HIGH, _FIXED,
      "The registry's file, which the brokers of a cluster on one machine share. Where it is not set, the broker has one for itself in its first data directory. Kafka has no such setting."),
     ("zookeeper.connect", _STRING, None, None, _HIGH, _FIXED,

@@ -14,7 +14,7 @@ import logging
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Final, Literal
 
@@ -49,6 +49,7 @@ from barnabas.registry.registry import (
     SetTopicConfig,
     Superseded,
 )
+from barnabas.registry.sqlite_file import Room
 from barnabas.types import BrokerId
 
 __all__ = ["EmbeddedRegistry"]
@@ -75,7 +76,7 @@ class EmbeddedRegistry(Registry):
         path: Path,
         *,
         founding: RegistryContent | None = None,
-        room: Callable[[], AbstractContextManager[None]] = nullcontext,
+        room: Room = nullcontext,
         is_running: Callable[[str], bool] = is_running,
         node_id: int | None = None,
         boot: str | None = None,

@@ -5,8 +5,8 @@ import os
 import sqlite3
 import stat
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,7 @@ from barnabas.registry.broker_locks import BrokerLocks
 from barnabas.registry.content import Move, RegistryContent
 from barnabas.registry.incarnation import HAS_LOCK, INCARNATION, LOCKS
 from barnabas.registry.registry import LastRegistration, LeaderChange, how_to_found_anew
-from barnabas.registry.sqlite_file import SqliteFile
+from barnabas.registry.sqlite_file import Room, SqliteFile
 from barnabas.types import BrokerId
 
 __all__ = [
@@ -187,7 +187,7 @@ def _take_rights_of_others(path: str) -> None:
 # -- from nothing to a registry ---------------------------------------------------------------------------------------
 
 
-def open_file(path: Path, room: Callable[[], AbstractContextManager[None]] = nullcontext) -> SqliteFile:
+def open_file(path: Path, room: Room = nullcontext) -> SqliteFile:
     """Opens the file, or makes it empty, and lets nobody else read it. Raises sqlite3.Error."""
     if path.is_dir():  # its rights have to stay
         raise sqlite3.OperationalError("it is a directory")

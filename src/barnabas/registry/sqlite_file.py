@@ -6,11 +6,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from barnabas.registry.registry import RegistryUnavailable
 
-__all__ = ["SqliteFile"]
+__all__ = ["Room", "SqliteFile"]
+
+Room: TypeAlias = Callable[[bool], AbstractContextManager[object]]
+"""Makes the context in which a transaction finds space on a full disk, and is told whether it may use what is set aside
+for that. Raises OSError if it may not, and there is no other space."""
 
 _BUSY_TIMEOUT_S: Final = 5.0
 _BUSY_PAUSE_S: Final = 0.001
@@ -24,8 +28,8 @@ on a full disk."""
 class SqliteFile:
     """A connection in WAL mode. sqlite3's errors inside `transaction` and `reading` become RegistryUnavailable."""
 
-    def __init__(self, path: Path, room: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
-        """`room` makes the context in which transactions find space on a full disk. Raises sqlite3.Error."""
+    def __init__(self, path: Path, room: Room = nullcontext) -> None:
+        """Raises sqlite3.Error."""
         self._room = room
         self._path = path
         # Calls must not overlap, but the thread that opens the file is not the one that uses it.
@@ -73,21 +77,21 @@ class SqliteFile:
     @contextmanager
     def transaction(self, *, durable: bool = True, with_room: bool = True) -> Iterator[None]:
         """A context that commits, or rolls back after an exception. `durable` says that it is on the disk afterwards,
-        not only in the page cache. Without `with_room` it fails on a full disk."""
-        with self._room() if with_room else nullcontext():
+        not only in the page cache. Without `with_room` it fails on a disk that is full but for what is set aside."""
+        try:
+            self._db.execute("PRAGMA synchronous=FULL" if durable else "PRAGMA synchronous=NORMAL")
+            self._db.execute("BEGIN IMMEDIATE")  # one that waits for another takes no room from it
             try:
-                self._db.execute("PRAGMA synchronous=FULL" if durable else "PRAGMA synchronous=NORMAL")
-                self._db.execute("BEGIN IMMEDIATE")
-                try:
+                with self._room(with_room):
                     yield
                     self._db.execute("COMMIT")
-                except BaseException:
-                    # After a full disk SQLite may have rolled back by itself.
-                    if self._db.in_transaction:
-                        self._db.execute("ROLLBACK")
-                    raise
-            except sqlite3.Error as error:
-                raise self._unavailable(error) from error
+            except BaseException:
+                # After a full disk SQLite may have rolled back by itself.
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+        except (sqlite3.Error, OSError) as error:
+            raise self._unavailable(error) from error
 
     def data_version(self) -> int:
         """Returns a number that changes whenever another connection has written."""
@@ -114,5 +118,5 @@ class SqliteFile:
     def close(self) -> None:
         self._db.close()
 
-    def _unavailable(self, error: sqlite3.Error) -> RegistryUnavailable:
+    def _unavailable(self, error: Exception) -> RegistryUnavailable:
         return RegistryUnavailable(f"the registry {self._path} failed: {error}")

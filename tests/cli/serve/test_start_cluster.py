@@ -13,9 +13,11 @@ from barnabas import Admin, Producer
 from barnabas.cli.serve.start_cluster import announce
 from barnabas.registry.embedded import EmbeddedRegistry
 from broker.cluster.clusters import wait_for
+from broker.served import small_file_system
 from cli.conftest import run_barnabas
 from cli.serve.processes import Serve, broker_pids, log_until, ready_addresses
 from cli.serve.processes import serve as serve
+from small_disks import fill
 
 
 def test_three_brokers_start_and_end_with_one_command(serve: Serve, tmp_path: Path) -> None:
@@ -128,6 +130,24 @@ def test_a_ready_file_that_cannot_be_written_ends_all_with_one_line(tmp_path: Pa
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith(f"barnabas: --ready-file {ready}: cannot be written")
     assert all((data / f"broker-{number}" / ".kafka_cleanshutdown").exists() for number in (1, 2))
+
+
+def test_it_starts_and_ends_on_a_full_disk_and_deletes_topics_there(serve: Serve, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    with small_file_system(disk, "64m"):
+        for topic in ("first", "second"):
+            process = serve("--brokers", "3", "--data-dir", str(disk / "data"))
+            addresses = ready_addresses(process)
+            with Admin(bootstrap_servers=addresses[0]) as admin:
+                if topic == "first":
+                    admin.create_topics(["first", "second"])
+                fill(disk)
+                admin.delete_topics(topic)
+            fill(disk)
+            process.send_signal(signal.SIGTERM)
+            _, errors = process.communicate(timeout=60)
+            assert process.returncode == 0, errors
+            fill(disk)
 
 
 def test_what_cannot_be_the_directory_of_broker_1_is_left_alone(tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 import errno
 import os
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from barnabas.log.directories import space_reserve
-from barnabas.log.directories.space_reserve import SpaceReserve
+from barnabas.log.directories.space_reserve import ReserveLocks, SpaceReserve
 
 SIZE = 1 << 20
 
@@ -100,6 +101,28 @@ def test_what_a_write_leaves_over_is_taken_back_before_others_can_have_it(disk: 
     assert SIZE - 2 * 4096 <= disk.reserved <= disk.free_without
 
 
+def test_what_another_broker_has_cut_off_is_not_free_for_this_one(disk: Disk, tmp_path: Path) -> None:
+    one, other = SpaceReserve(str(tmp_path), SIZE), SpaceReserve(str(tmp_path), SIZE)
+    disk.free_without = 10 * SIZE
+    one.refill()
+    disk.free_without = SIZE
+    ended = threading.Event()
+    found: list[int] = []
+
+    def lend() -> None:
+        with other.lent(8192):
+            ended.wait(10)
+            found.append(disk.free)
+
+    thread = threading.Thread(target=lend)
+    with one.lent(8192):
+        thread.start()
+        thread.join(0.1)  # one that does not wait has looked by then
+    ended.set()
+    thread.join()
+    assert (found, disk.free, disk.reserved) == ([8192], 0, SIZE)
+
+
 def test_what_a_start_leaves_over_is_taken_back_by_the_refill(disk: Disk, tmp_path: Path) -> None:
     reserve = SpaceReserve(str(tmp_path), SIZE)
     disk.free_without = 10 * SIZE
@@ -112,6 +135,33 @@ def test_what_a_start_leaves_over_is_taken_back_by_the_refill(disk: Disk, tmp_pa
     disk.free_without -= 8192
     reserve.refill()
     assert (disk.free, disk.reserved) == (0, SIZE - 8192)
+
+
+def test_what_another_broker_starts_with_is_not_taken_back_meanwhile(disk: Disk, tmp_path: Path) -> None:
+    one, other = (SpaceReserve(str(tmp_path), SIZE, ReserveLocks(str(tmp_path))) for _ in range(2))
+    disk.free_without = 10 * SIZE
+    one.refill()
+    disk.free_without = SIZE
+    one.ensure(8192)
+    other.ensure(8192)
+    one.refill()
+    assert disk.free == 8192, "the other one goes on to start with it"
+    other.refill()
+    one.refill()
+    assert (disk.free, disk.reserved) == (0, SIZE)
+
+
+def test_what_has_to_wait_for_room_is_refused_what_is_set_aside(disk: Disk, tmp_path: Path) -> None:
+    reserve = SpaceReserve(str(tmp_path), SIZE)
+    disk.free_without = 10 * SIZE
+    reserve.refill()
+    disk.free_without = SIZE + 8191
+    with pytest.raises(OSError, match="No space left"), reserve.lent(8192, False):
+        pass
+    assert disk.reserved == SIZE
+    disk.free_without = SIZE + 8192
+    with reserve.lent(8192, False):
+        assert disk.free == 8192
 
 
 def test_a_disk_that_is_full_is_reported_once(disk: Disk, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from barnabas.broker.process.resource_limits import settle_collector
 from barnabas.broker.process.serving import tell_service_manager, write_ready_file
@@ -28,11 +28,15 @@ from barnabas.cli.serve.start_broker import (
 )
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import UsageError
+from barnabas.log.directories.space_reserve import SpaceReserve
 from barnabas.records.compiled.installation import describe_installation, is_compiled
 from barnabas.registry.embedded import EmbeddedRegistry
 from barnabas.version import __version__
 
 __all__ = ["announce", "run_cluster"]
+
+_OPENING_BYTES: Final = 256 * 1024
+"""The free space that opening the registry needs."""
 
 
 def run_cluster(options: ServeOptions, count: int, racks: Sequence[str]) -> int:
@@ -55,7 +59,8 @@ def run_cluster(options: ServeOptions, count: int, racks: Sequence[str]) -> int:
             file=sys.stderr,
         )
     _make_directory(loaded.config.data_dirs[0])
-    announce(registry_file(loaded.config), [config.node_id for config in configs])
+    node_ids = [config.node_id for config in configs]
+    announce(registry_file(loaded.config), node_ids, loaded.config.log_dir_reserve_bytes)
 
     def tell_ready(facts: Sequence[Mapping[str, Any]]) -> None:
         addresses = [address for each in facts for address in each["addresses"]]
@@ -78,14 +83,15 @@ def run_cluster(options: ServeOptions, count: int, racks: Sequence[str]) -> int:
             ready_file.unlink()
 
 
-def announce(registry: Path, node_ids: Collection[int]) -> None:
+def announce(registry: Path, node_ids: Collection[int], reserve_bytes: int = 0) -> None:
     """Tells the registry, made now if necessary, which brokers are to come: topics that are created before all of them
-    are there get the replicas of all."""
-    opened = EmbeddedRegistry(registry)
-    try:
-        opened.announce_brokers(node_ids)
-    finally:
-        opened.close()
+    are there get the replicas of all. On a full disk the reserve beside it has room for that."""
+    with SpaceReserve(os.path.abspath(registry.parent), reserve_bytes).lent(_OPENING_BYTES):
+        opened = EmbeddedRegistry(registry)
+        try:
+            opened.announce_brokers(node_ids)
+        finally:
+            opened.close()
 
 
 def _make_directory(path: str) -> None:

@@ -1,46 +1,114 @@
-"""Reserves disk space in a data directory for the writes with which a full disk can be cleared.
+"""Reserves disk space in a data directory, and beside a registry that brokers share, for the writes with which a full
+disk can be cleared, and leaders be elected meanwhile.
 
 Deleting a topic, lowering its retention and starting the broker write a few kilobytes before they free anything. The
 reserve is a file that is allocated while there is room. A write that may use it cuts off a part of it, and what the
-write leaves over goes back into the reserve before any record can be appended: producers would fill it at once.
+write leaves over goes back into the reserve before any record can be appended: producers would fill it at once. Records
+of other brokers on the same disk wait as well: `LogSegment` has found it full.
 """
 
 import contextlib
+import errno
+import fcntl
 import logging
 import os
 import threading
+import time
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["SpaceReserve", "free_bytes"]
+__all__ = ["ReserveLocks", "SpaceReserve", "free_bytes"]
 
 _log = logging.getLogger(__name__)
 
 _NAME: Final = "barnabas-reserve"
 _BLOCK: Final = 4096
+_OPEN_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+_WAIT_MAX_S: Final = 1.0
+"""The longest wait for another broker: it may stand still while it has the lock."""
+_PAUSE_S: Final = 0.001
+
+
+class ReserveLocks:
+    """What keeps the reserves of all brokers that share a directory from taking what another one has cut off: it seems
+    free to all of one disk. Goes on without locks where files cannot be locked.
+
+    May be used by any thread, and by several processes: the kernel frees the locks of one that dies, and what it had
+    cut off stays free for the next write.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._loan = -1
+        """The descriptor with this broker's share of the lock on the directory, as long as a start or stop lasts."""
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keeps others out for the time of one write. Must not be nested."""
+        with self._lock, contextlib.ExitStack() as held:
+            with contextlib.suppress(OSError):
+                fd = os.open(f"{self._directory}/{_NAME}", _OPEN_FLAGS, 0o644)
+                held.callback(os.close, fd)
+                if _lock_file(fd):
+                    held.callback(fcntl.flock, fd, fcntl.LOCK_UN)  # a child that was forked has the descriptor, too
+            yield
+
+    def begin_loan(self) -> None:
+        """Says until `end_loan` that what is free may have been cut off for this broker. Called while alone."""
+        if self._loan >= 0:
+            return
+        with contextlib.suppress(OSError):
+            self._loan = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)
+            fcntl.flock(self._loan, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+    def end_loan(self) -> None:
+        if self._loan >= 0:
+            os.close(self._loan)
+            self._loan = -1
+
+    def is_lent(self) -> bool:
+        """Returns whether a broker has a loan. Called while alone."""
+        try:
+            fd = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            return isinstance(error, BlockingIOError)
+        finally:
+            os.close(fd)
+        return False
 
 
 class SpaceReserve:
-    """The reserve of one data directory. Nothing here raises OSError: the write that finds no space raises it.
+    """The reserve of one directory. A write that finds no space raises OSError, nothing here does unless it says so.
 
-    May be used by any thread.
+    May be used by any thread, and by several processes.
     """
 
-    def __init__(self, directory: str, size: int) -> None:
-        """A `size` of 0 means no reserve."""
+    def __init__(self, directory: str, size: int, locks: ReserveLocks | None = None) -> None:
+        """A `size` of 0 means no reserve. `locks` are those of all reserves on the disk, if there are several."""
         self._path = f"{directory}/{_NAME}"
         self._directory = directory
         self._size = size
-        self._lock = threading.Lock()
+        self._locks = ReserveLocks(directory) if locks is None else locks
         self._cut_from = 0
         """The size to which the reserve is to be restored."""
         self._reported = False
 
     @contextlib.contextmanager
-    def lent(self, wanted: int) -> Iterator[None]:
+    def lent(self, wanted: int, may_cut: bool = True) -> Iterator[None]:
         """Makes `wanted` bytes free within the context, out of the reserve if necessary. Reserves the unused rest
-        again."""
-        with self._lock:
+        again. Raises OSError if it is necessary and `may_cut` is false: a write may go into pages that its file has,
+        and what it brings would need the reserve later."""
+        if not self._size or free_bytes(self._directory) >= wanted + self._size:  # also without what others cut off
+            yield
+            return
+        with self._locks.alone():
+            if not may_cut and free_bytes(self._directory) < wanted:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._directory)
             held = self._cut(wanted)
             try:
                 yield
@@ -54,14 +122,21 @@ class SpaceReserve:
 
     def ensure(self, wanted: int) -> None:
         """Makes `wanted` bytes free, out of the reserve if necessary. `refill` reserves the unused rest again."""
-        with self._lock:
+        if not self._size:
+            return
+        with self._locks.alone():
+            self._locks.begin_loan()
             self._cut_from = max(self._cut_from, self._cut(wanted))
 
     def refill(self) -> None:
-        """Restores the reserve, as far as the same amount would still be free. May block."""
+        """Restores the reserve, as far as the same amount would still be free, unless another broker starts or stops.
+        May block."""
         if not self._size:
             return
-        with self._lock:
+        with self._locks.alone():
+            self._locks.end_loan()
+            if self._locks.is_lent():
+                return
             if self._cut_from:
                 self._grow(self._cut_from)
                 self._cut_from = 0
@@ -72,8 +147,6 @@ class SpaceReserve:
 
     def _cut(self, wanted: int) -> int:
         """Frees the missing bytes. Returns the former size of the reserve, 0 if nothing was freed."""
-        if not self._size:
-            return 0
         missing = wanted - free_bytes(self._directory)
         if missing <= 0 or not (held := self._held()):
             return 0
@@ -102,7 +175,7 @@ class SpaceReserve:
         if not hasattr(os, "posix_fallocate"):
             return
         try:
-            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = os.open(self._path, _OPEN_FLAGS, 0o644)
         except OSError:
             return
         try:
@@ -118,6 +191,19 @@ class SpaceReserve:
                     step = step // 2 // _BLOCK * _BLOCK
         finally:
             os.close(fd)
+
+
+def _lock_file(fd: int) -> bool:
+    deadline = time.monotonic() + _WAIT_MAX_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_PAUSE_S)
+        else:
+            return True
 
 
 def free_bytes(directory: str) -> int:
