@@ -366,18 +366,17 @@ def test_where_dead_brokers_look_alive_one_keeps_its_replica(zookeeper: ZooKeepe
         produce(cluster, 0, 1)
         end_all(cluster, in_order=False)
         refused = []
-        for node_id in cluster.node_ids:
-            path = directory_of(cluster, node_id) / "log-1"
+        away = {node_id: next(directory_of(cluster, node_id).glob("log-*/t-0")).parent for node_id in cluster.node_ids}
+        for node_id, path in away.items():
             path.rename(kept(path))
             try:
                 cluster.broker(node_id).start()
             except NotYet:
                 refused.append(node_id)
         assert refused, "nobody is left who has the records"
-        for node_id in cluster.node_ids:
+        for node_id, path in away.items():
             if node_id not in refused:
                 cluster.kill(node_id)
-            path = directory_of(cluster, node_id) / "log-1"
             shutil.rmtree(path, ignore_errors=True)
             kept(path).rename(path)
         waiting = list(cluster.node_ids)
