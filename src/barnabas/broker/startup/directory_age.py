@@ -293,6 +293,7 @@ def _of_former_topics(
 
 
 def _eligible(partition: PartitionImage) -> set[BrokerId]:
+    """Returns the brokers that the metadata counts on to have all records."""
     return {*partition.isr, *partition.elr} or {*partition.last_known_elr}
 
 

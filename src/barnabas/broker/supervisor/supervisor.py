@@ -75,7 +75,7 @@ class _Child:
         self.has_no_directory = False
         """Whether its last start failed because of its own data directory."""
         self.refused_since = -math.inf
-        """When its last start began that may succeed later."""
+        """The time of its last start that was refused and may succeed later."""
 
 
 class Supervisor:
@@ -105,7 +105,7 @@ class Supervisor:
         self._interrupted_at: float | None = None
         self._told_ready = False
         self._ready_at = -math.inf
-        """When the last process became ready."""
+        """The time when the last process became ready."""
         self._is_stopping = False
         self._kill_at: float | None = None
         self._all_ended_well = True

@@ -161,7 +161,7 @@ class DataDirectory:
         self.mark = RegistrationMark()
         """The registrations of its broker that the directory knows. Known after `claim`."""
         self.mark_problem = ""
-        """What is wrong with the file of the mark, if that says nothing."""
+        """The problem with the file of the mark, if that says nothing."""
         self.is_old = False
         """Whether the directory has missed a registration, so that its logs may lack what the broker had. Set before
         `states`."""

@@ -37,17 +37,18 @@ class RegistrationMark(NamedTuple):
 
 
 class FoundMark(NamedTuple):
-    """What the file says."""
+    """The content of the file."""
 
     mark: RegistrationMark
     """Empty if there is a `problem`."""
     is_in_place: bool
     """Whether nobody has put a copy of the file in its place."""
     problem: str
-    """What is wrong with the file, to be said after its name."""
+    """The problem with the file, to be said after its name."""
 
 
 def read_registration_mark(data_dir: str) -> FoundMark:
+    """Returns what the file of a data directory says, and what is wrong with it."""
     content = b""
     try:
         with open(f"{data_dir}/{REGISTRATION}", "rb") as file:
