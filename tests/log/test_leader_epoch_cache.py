@@ -1,8 +1,12 @@
+import errno
 from pathlib import Path
 
 import pytest
 
+from barnabas.errors import KafkaStorageError
 from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
+from barnabas.log.unified_log import UnifiedLog
+from log.log_files import refuse
 
 
 @pytest.fixture
@@ -84,3 +88,37 @@ def test_a_log_of_another_cluster_goes_on_in_this_ones_epoch(cache: LeaderEpochF
     cache.assign(2, 300)
     assert cache.entries == [(1, 10), (2, 300)]
     assert cache.latest == 2
+
+
+@pytest.fixture
+def log(rig, monkeypatch: pytest.MonkeyPatch) -> UnifiedLog:
+    """A log on a full disk, that was cut below its last leader epoch and has got records of the one before."""
+    log = rig.log()
+    rig.append(log, 10, epoch=3)
+    rig.append(log, 10, epoch=5)
+    monkeypatch.setattr("barnabas.log.leader_epoch_cache.write_epoch_checkpoint", refuse(errno.ENOSPC))
+    log.truncate_to(10)
+    rig.append(log, 20, epoch=3)
+    return log
+
+
+def written(log: UnifiedLog) -> list[tuple[int, int]]:
+    cache = LeaderEpochFileCache(log.leader_epochs.path)
+    cache.load()
+    return cache.entries
+
+
+def test_what_a_full_disk_refuses_is_written_when_there_is_room(log: UnifiedLog, monkeypatch) -> None:
+    with pytest.raises(KafkaStorageError):
+        log.flush()
+    monkeypatch.undo()
+    log.flush()
+    assert written(log) == [(3, 0)]
+
+
+def test_a_log_is_not_closed_cleanly_with_epochs_of_before(log: UnifiedLog, monkeypatch) -> None:
+    with pytest.raises(KafkaStorageError):
+        log.close(flush=False)
+    monkeypatch.undo()
+    log.close(flush=False)
+    assert written(log) == [(3, 0)]

@@ -175,7 +175,9 @@ def prepare_flush(log: FlushableLog, up_to: Offset, *, closing: bool = False) ->
     if not is_due and not closing:
         return None
     active = log.active_segment
+    epochs = log.leader_epochs
     try:
+        epochs.write_if_dirty()
         transactions = active.transaction_index_if_any()
         if transactions is not None:
             transactions.write_tail()
@@ -183,7 +185,6 @@ def prepare_flush(log: FlushableLog, up_to: Offset, *, closing: bool = False) ->
                 transactions = None
     except OSError as error:
         raise KafkaStorageError(f"{log.topic_partition} in {log.directory}: {error.strerror}") from error
-    epochs = log.leader_epochs
     are_epochs_synced = epochs.writes == epochs.writes_synced
     are_names_synced = log.files_made == log.files_synced
     is_changed = transactions is not None or active.are_indexes_changed or not (are_epochs_synced and are_names_synced)

@@ -18,13 +18,15 @@ _log = logging.getLogger(__name__)
 class LeaderEpochFileCache:
     """The leader epochs and their start offsets, both increasing.
 
-    `writes` counts the writes of the file, `writes_synced` those of them that are on the device.
+    `writes` counts the writes of the file, `writes_synced` those of them that are on the device. `is_dirty` says that
+    the disk has refused the last one: it is tried again from time to time, by a flush, and when the log is closed.
     """
 
-    __slots__ = ("_epochs", "_offsets", "latest", "path", "writes", "writes_synced")
+    __slots__ = ("_epochs", "_offsets", "is_dirty", "latest", "path", "writes", "writes_synced")
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.is_dirty = False
         self.writes = self.writes_synced = 0
         self._epochs: list[LeaderEpoch] = []
         self._offsets: list[Offset] = []
@@ -86,6 +88,12 @@ class LeaderEpochFileCache:
         the entries until then."""
         write_epoch_checkpoint(self.path, self.entries, sync=False)
         self.writes += 1
+        self.is_dirty = False
+
+    def write_if_dirty(self) -> None:
+        """Writes the file if it has not all that is in memory. Raises OSError."""
+        if self.is_dirty:
+            self.write()
 
     def note_synced(self, writes: int) -> None:
         """Takes note that the file is on the device with so many writes."""
@@ -129,6 +137,7 @@ class LeaderEpochFileCache:
             self._write_if_possible()
 
     def _write_if_possible(self) -> None:
-        """Writes the file and ignores errors: entries outside of the log are removed again when it is loaded."""
+        """Writes the file, later if the disk refuses that."""
+        self.is_dirty = True
         with contextlib.suppress(OSError):
             self.write()

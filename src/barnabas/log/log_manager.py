@@ -579,7 +579,7 @@ class LogManager:
 
     def collect_flushes(self, now_ms: int) -> list[FlushTask]:
         """Returns the flushes that are due: of rolled segments and of logs whose flush.ms has passed; not of offline
-        logs.
+        logs. Writes leader epochs that a disk has refused.
 
         Run the tasks in any thread, then `complete` them here. What fails for one log is reported and does not keep the
         others from it.
@@ -587,6 +587,8 @@ class LogManager:
         tasks = []
         for log in self._logs.values():
             flush_ms = log.config.flush_ms
+            with contextlib.suppress(OSError):  # the next time
+                log.leader_epochs.write_if_dirty()
             due = flush_ms != LONG_MAX and now_ms - log.last_flush_ms >= flush_ms
             up_to = log.log_end_offset if due else log.active_segment.base_offset
             if up_to <= log.flush_point or log.offline_reason is not None:

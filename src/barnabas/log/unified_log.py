@@ -885,6 +885,7 @@ class UnifiedLog:
         try:
             self.check_online()
             with self._storage_errors():
+                self.leader_epochs.write_if_dirty()
                 if self.active_segment.size or self._config.preallocate:
                     self.active_segment.seal()
                 if self.offsets.log_end_offset > self.offsets.log_start_offset:
