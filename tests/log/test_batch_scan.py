@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.log.batch_scan import scan_headers, scan_verified, why_not_a_batch
+from barnabas.log.batch_scan import find_batch, scan_headers, scan_verified, why_not_a_batch
 from barnabas.log.directories.disk import Disk
 from barnabas.records.builder import build_batch
 from barnabas.records.record import Record
@@ -68,3 +68,17 @@ def test_what_is_no_header_ends_the_scan(tmp_path: Path, batches: list[bytes]) -
         found, reason = scanned(tmp_path, batches[0] + bytes(100), verified=verified)
         assert found == [0]
         assert "no batch begins there" in reason
+
+
+@pytest.mark.parametrize("base", [0, 2**32 - 1, 2**40 - 1])
+@pytest.mark.parametrize("gap", [1, 61, 5000, 1024 * 1024 - 60, 1024 * 1024])
+@pytest.mark.parametrize("filling", [b"\0", b"\2"])
+def test_a_batch_is_found_behind_rubbish(tmp_path: Path, base: int, gap: int, filling: bytes) -> None:
+    path = tmp_path / "segment"
+    batch = build_batch([Record(0, 0, None, b"v")], base_offset=base + 7)
+    path.write_bytes(filling * gap + batch)
+    with path.open("rb") as file:
+        end = gap + len(batch)
+        assert find_batch(Disk(), file.fileno(), 0, end, base + 7, base + 2**31 - 1) == gap
+        assert find_batch(Disk(), file.fileno(), 0, end - 1, base, base + 2**31 - 1) is None
+        assert find_batch(Disk(), file.fileno(), 0, end, base + 8, base + 2**31 - 1) is None

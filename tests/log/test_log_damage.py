@@ -7,6 +7,7 @@ import pytest
 
 from barnabas.errors import KafkaStorageError
 from barnabas.log.log_damage import MARK
+from barnabas.log.log_loader import Verification
 from barnabas.log.unified_log import UnifiedLog
 from log.log_files import refuse
 
@@ -79,6 +80,7 @@ def test_a_time_lookup_does_not_pass_over_a_batch_that_is_none(rig) -> None:
 @pytest.mark.parametrize("is_mended", [False, True])
 def test_a_start_checks_a_log_that_was_damaged(rig, is_mended: bool) -> None:
     log = several_segments(rig)
+    log.roll()
     path = log.segments[1].path(".log")
     with open(path, "rb") as file:
         before = file.read()
@@ -91,3 +93,90 @@ def test_a_start_checks_a_log_that_was_damaged(rig, is_mended: bool) -> None:
     assert bool(again.damage.found) is not is_mended
     assert is_mended or path in again.damage.found
     assert os.path.exists(f"{again.directory}/{MARK}") is not is_mended
+
+
+def one_segment(rig, **settings: object) -> UnifiedLog:
+    log = rig.log(**settings)
+    for number in range(40):
+        rig.send(log, 7, number)
+    return log
+
+
+def damage_batch(log: UnifiedLog, offset: int, *, header: bool) -> str:
+    """Changes a byte of the records, or all of the header. Returns where."""
+    segment = log.active_segment
+    position, size = segment.locate(offset)
+    overwrite(segment.path(".log"), position + (0 if header else size - 2), b"\xff" * (61 if header else 1))
+    return f"{segment.path('.log')}: byte {position}: "
+
+
+def has_mark(log: UnifiedLog) -> bool:
+    return os.path.exists(f"{log.directory}/{MARK}")
+
+
+@pytest.mark.parametrize("header", [False, True])
+@pytest.mark.parametrize("preallocate", [False, True])
+def test_a_dead_process_costs_no_batch_behind_a_damaged_one(rig, header: bool, preallocate: bool) -> None:
+    """A write that was torn is the last one."""
+    log = one_segment(rig, preallocate=preallocate, segment_bytes=1 << 30)
+    places = [damage_batch(log, offset, header=header) for offset in (20, 30)]
+    for _ in range(2):
+        log = rig.reopen(log, Verification.TAIL)
+        assert log.log_end_offset == 40
+        assert log.damage.found.startswith(places[0])
+        assert read(log, 31)
+        assert rig.send(log, 7, 39).duplicate
+        assert has_mark(log)
+
+
+@pytest.mark.parametrize("header", [False, True])
+def test_a_loss_of_power_takes_nothing_that_was_synced(rig, header: bool) -> None:
+    log = one_segment(rig)
+    log.flush(20)
+    damage_batch(log, 10, header=header)
+    damage_batch(log, 30, header=header)
+    log = rig.reopen(log, Verification.FULL)
+    assert log.log_end_offset == 30
+    assert log.damage.found
+    assert rig.reopen(log, Verification.FULL, recovery_point=0).log_end_offset == 30, "the damage is not forgotten"
+
+
+def test_a_synced_batch_that_is_damaged_costs_no_segment_behind_it(rig) -> None:
+    log = one_segment(rig)
+    log.flush(30)
+    for offset in range(39, 19, -1):
+        damage_batch(log, offset, header=False)
+    log.roll()
+    rig.append(log)
+    log = rig.reopen(log, Verification.FULL)
+    assert (log.log_end_offset, log.segments[-1].base_offset) == (41, 40)
+    assert log.damage.found
+    assert read(log, 40)
+
+
+@pytest.mark.parametrize("verification", list(Verification))
+def test_of_a_log_that_is_marked_nothing_is_cut_but_its_end(rig, verification: Verification) -> None:
+    log = one_segment(rig)
+    log.close()
+    log.mark_damaged()
+    damage_batch(log, 20, header=True)
+    os.truncate(log.active_segment.path(".log"), log.active_segment.size - 1)
+    log = rig.load(log, verification, recovery_point=0)
+    assert log.log_end_offset == 39
+    assert log.damage.found
+    assert has_mark(log)
+
+
+def test_a_damaged_end_that_was_cut_is_not_forgotten(rig) -> None:
+    log = one_segment(rig)
+    damage_batch(log, 39, header=False)
+    for _ in range(2):
+        log = rig.reopen(log, Verification.TAIL)
+        assert log.log_end_offset == 39
+        assert "offsets 39 to 39" in log.lacks
+    rig.append(log)
+    assert rig.reopen(log).lacks
+    log.delete_records(40)
+    log = rig.reopen(log)
+    assert not log.lacks
+    assert not has_mark(log)

@@ -260,14 +260,14 @@ class TransactionLog(RuleBasedStateMachine):
 
     # -- ends and starts -----------------------------------------------------------------------------------------------
 
-    def reopen(self, verification: Verification) -> None:
+    def reopen(self, verification: Verification, replicated: int = 1 << 62) -> None:
         log = self.log
         state = LogState(
             verification,
             verification is Verification.TAIL,
             log.recovery_point,
             log.log_start_offset,
-            log.high_watermark,
+            min(log.high_watermark, replicated),
         )
         self.log = load_log(log.directory, TP, self.config, LogEnvironment(StoppedClock()), state)
         assert self.log.missing is None
@@ -285,15 +285,17 @@ class TransactionLog(RuleBasedStateMachine):
         self.log.release()
         active = self.log.active_segment
         last = self.batches[-1] if self.batches else None
+        replicated = 1 << 62
         if last is not None and last.base >= active.base_offset:
             if torn:
+                replicated = last.base  # nobody has it: the write has not returned
                 os.truncate(active.path(".log"), active.size - torn)
             elif lost_index and not last.values and os.path.exists(active.path(".txnindex")):
                 entries = active.transaction_index.entries
                 if entries and entries[-1].last_offset == last.base:
                     os.truncate(active.path(".txnindex"), 34 * (len(entries) - 1))
         start = self.log.log_start_offset
-        self.reopen(Verification.TAIL)
+        self.reopen(Verification.TAIL, replicated)
         if torn and last is not None and last.base >= active.base_offset:
             end = last.base
             if start > end:

@@ -3,19 +3,27 @@
 Large batches are stepped over with one small read each; runs of small ones are read in blocks.
 """
 
+import errno
+import os
+import re
 from collections.abc import Iterator
+from struct import Struct
 from typing import Final
 
 from barnabas.errors import CorruptMessage
 from barnabas.log.directories.disk import Disk
 from barnabas.records.batch import CHECKED_POSITION, HEADER_SIZE, BatchHeader, read_header
 from barnabas.records.checksum import crc32c
+from barnabas.types import Offset
 
-__all__ = ["scan_headers", "scan_verified", "why_not_a_batch"]
+__all__ = ["find_batch", "scan_headers", "scan_verified", "why_not_a_batch"]
 
 _BLOCK: Final = 64 * 1024
 _SMALL_BATCH: Final = 4096
 _VERIFY_BLOCK: Final = 1024 * 1024
+_OFFSET: Final = Struct(">q")
+_MAGIC_POSITION: Final = 16
+_SEEK_DATA: Final[int] = getattr(os, "SEEK_DATA", os.SEEK_SET)  # not every system has it
 
 
 def scan_headers(disk: Disk, fd: int, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
@@ -69,3 +77,49 @@ def why_not_a_batch(disk: Disk, fd: int, position: int, end: int) -> str:
     if crc32c(disk.pread(fd, size - CHECKED_POSITION, position + CHECKED_POSITION)) != header.crc:
         return "the CRC of the batch there does not fit its contents"
     return f"the batch there has offset {header.base_offset}, which cannot follow"
+
+
+def find_batch(disk: Disk, fd: int, position: int, end: int, first: Offset, last: Offset) -> int | None:
+    """Returns the position of the first valid batch behind the damaged one at `position`, None if there is none: one
+    whose offsets are within [first, last]. Behind a write that was torn there is none."""
+    try:  # the records of the damaged batch may look like batches
+        behind = position + read_header(disk.pread(fd, HEADER_SIZE, position)).size_bytes
+        if _is_batch(disk, fd, behind, end, first, last):
+            return behind
+    except CorruptMessage:
+        pass
+    same = _OFFSET.size - ((first ^ last).bit_length() + 7) // 8  # the leading bytes that all these offsets have
+    begin = re.escape(_OFFSET.pack(first)[:same])
+    headers = re.compile(b"%b.{%d}\2" % (begin, _MAGIC_POSITION - same), re.DOTALL)
+    position += 1
+    while end - position >= HEADER_SIZE:
+        position = max(position, _next_data(fd, position, end) - HEADER_SIZE)
+        block = disk.pread(fd, min(_VERIFY_BLOCK, end - position), position)
+        if len(block) < HEADER_SIZE:
+            return None
+        found = headers.search(block) if block.strip(b"\0") else None
+        while found is not None:
+            if _is_batch(disk, fd, position + found.start(), end, first, last):
+                return position + found.start()
+            found = headers.search(block, found.start() + 1)
+        position += len(block) - HEADER_SIZE + 1
+    return None
+
+
+def _is_batch(disk: Disk, fd: int, position: int, end: int, first: Offset, last: Offset) -> bool:
+    try:
+        header = read_header(disk.pread(fd, HEADER_SIZE, position))
+    except CorruptMessage:
+        return False
+    size = header.size_bytes
+    if position + size > end or not first <= header.base_offset <= header.last_offset <= last:
+        return False
+    return crc32c(disk.pread(fd, size - CHECKED_POSITION, position + CHECKED_POSITION)) == header.crc
+
+
+def _next_data(fd: int, position: int, end: int) -> int:
+    """Returns where a file goes on that has a hole at `position`, as the rest of one that was preallocated."""
+    try:
+        return os.lseek(fd, position, _SEEK_DATA)
+    except OSError as error:  # some file systems do not know
+        return end if error.errno == errno.ENXIO else position

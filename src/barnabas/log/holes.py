@@ -13,7 +13,9 @@ from barnabas.log.indexes.sparse_index import CorruptIndex
 from barnabas.log.log_segment import LogSegment
 from barnabas.types import NO_TIMESTAMP, Offset
 
-__all__ = ["Hole", "SegmentEnd", "check_end", "holes_between"]
+__all__ = ["Hole", "SegmentEnd", "check_end", "hole_of", "holes_between", "mark_of"]
+
+_LOST: Final = re.compile(r"offsets (\d+) to (\d+) are lost: (.*)")
 
 _UNINDEXED_MAX: Final = 1024 * 1024
 """The bytes at a segment's start that may have no entry in the offset index: Kafka makes one for a whole append."""
@@ -30,6 +32,17 @@ class Hole(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.what} (offsets {self.first_offset} to {self.next_offset - 1})"
+
+
+def mark_of(hole: Hole) -> str:
+    """Returns the text that the mark of a damaged log has for a hole at its end, where no file tells of it later."""
+    return f"offsets {hole.first_offset} to {hole.next_offset - 1} are lost: {hole.what}"
+
+
+def hole_of(mark: str) -> Hole | None:
+    """Returns the hole that the mark of a damaged log tells of; None if it is about something else."""
+    found = _LOST.match(mark)
+    return Hole(Offset(int(found[1])), Offset(int(found[2]) + 1), found[3]) if found else None
 
 
 class SegmentEnd(NamedTuple):
@@ -52,7 +65,7 @@ def check_end(segment: LogSegment) -> SegmentEnd:
             raise CorruptIndex(f"{index.path}: its last entry is of another batch")
         if not len(index) and at > max(_UNINDEXED_MAX, 2 * segment.index_interval_bytes):
             raise CorruptIndex(f"{index.path}: has no entry for {segment.size} bytes")
-        in_order = last_offset < header.base_offset <= header.last_offset
+        in_order = at == position and last_offset < header.base_offset <= header.last_offset
         if not in_order or not segment.can_hold_offset(header.last_offset):
             break
         if header.base_offset <= time_offset <= header.last_offset:

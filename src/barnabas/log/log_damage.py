@@ -4,17 +4,21 @@ Whoever reads notes it: a lookup, a slice that is being sent, a coordinator's lo
 log goes on with what it has, and its broker has another replica lead if one is in sync.
 """
 
+import contextlib
 import errno
 import logging
+import os
 from collections.abc import Callable
 from typing import Final
 
+from barnabas.log.directories.disk import fsync_directory
 from barnabas.types import TopicPartition
 
-__all__ = ["MARK", "LogDamage", "is_disk_error"]
+__all__ = ["MARK", "LogDamage", "is_disk_error", "mark_damaged", "read_mark"]
 
 MARK: Final = "barnabas-damaged"
-"""The file in the directory of a damaged log by which the next start checks all of it."""
+"""The file in the directory of a damaged log by which the next start checks all of it, and cuts nothing but a torn
+end. It says what was found first, or in which offsets records are missing at what was the log's end."""
 
 _DISK_ERRORS: Final = frozenset(
     number
@@ -30,6 +34,29 @@ _log = logging.getLogger(__name__)
 def is_disk_error(error: OSError) -> bool:
     """Returns whether a read has failed because of what it was to read."""
     return error.errno in _DISK_ERRORS
+
+
+def read_mark(directory: str) -> str | None:
+    """Returns what the mark of a log says; '' if it cannot be read, None if there is none."""
+    try:
+        with open(f"{directory}/{MARK}", encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return ""
+
+
+def mark_damaged(directory: str, found: str, *, sync: bool = False) -> None:
+    """Writes the mark of a log. Does nothing if the disk refuses that."""
+    with contextlib.suppress(OSError):
+        with open(f"{directory}/{MARK}", "w", encoding="utf-8") as file:
+            file.write(f"{found}\n")
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        if sync:
+            fsync_directory(directory)
 
 
 class LogDamage:

@@ -4,6 +4,10 @@ The damage depends on the crash (docs/decisions/0001-recovery-trusts-the-page-ca
 completed write is in the page cache, and only the end of the active segment can be torn. If the machine went down, all
 records above the recovery point are verified. A segment is truncated before the first batch that is torn, fails its
 checksum or has a lower offset than the batch before it. The segments after a truncated one are removed.
+
+That is for what may not have come to the device. Behind a write that was torn when the process died there is no valid
+batch, and none is damaged below the recovery point: there the disk has failed. Nothing is cut that has a valid batch
+behind it, and the log is noted as damaged. So is a log that carries the mark of a damage that was found before.
 """
 
 import contextlib
@@ -21,19 +25,19 @@ from typing import Final
 from barnabas.clock import Clock
 from barnabas.config.log_config import LONG_MAX, LogConfig
 from barnabas.errors import CorruptMessage, DirectoryUnusable
-from barnabas.log.batch_scan import scan_verified, why_not_a_batch
+from barnabas.log.batch_scan import find_batch, scan_verified, why_not_a_batch
 from barnabas.log.cleaner.file_names import CLEANED_SUFFIX, SWAP_SUFFIX
 from barnabas.log.cleaner.segment_swap import finish_swaps
 from barnabas.log.directories.checkpoints import read_partition_metadata, write_partition_metadata
 from barnabas.log.directories.deletion_queue import DeletionQueue, remove
 from barnabas.log.directories.disk import Disk, ResourcePool
-from barnabas.log.holes import Hole, SegmentEnd, check_end, holes_between
+from barnabas.log.holes import Hole, SegmentEnd, check_end, hole_of, holes_between, mark_of
 from barnabas.log.indexes.sparse_index import CorruptIndex
 from barnabas.log.indexes.transaction_index import CorruptTransactionIndex, TransactionIndex
 from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
-from barnabas.log.log_damage import MARK
+from barnabas.log.log_damage import MARK, mark_damaged, read_mark
 from barnabas.log.log_offsets import LogOffsets
-from barnabas.log.log_segment import DELETED_SUFFIX, LogSegment
+from barnabas.log.log_segment import DELETED_SUFFIX, OFFSET_DELTA_MAX, LogSegment
 from barnabas.log.producers.producer_state_manager import DEFAULT_PRODUCER_EXPIRATION_MS, ProducerStateManager
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.records.batch import MAGIC
@@ -145,22 +149,25 @@ def load_log(
     log.holes = tuple(sorted(hole for hole in known if hole.next_offset > state.log_start_offset))
     if (missing := log.missing) is not None:
         _log.error("%s is damaged: %s; what is left is served if no other replica has all", topic_partition, missing)
-    _check_damage(log)
+    _check_damage(log, loader)
     log.watch_reads()
     return log
 
 
-def _check_damage(log: UnifiedLog) -> None:
-    """Checks all batches of a log that was damaged: the disk may be mended. Raises OSError."""
-    mark = f"{log.directory}/{MARK}"
-    if not os.path.exists(mark):
-        return
-    for segment in log.segments:
-        found = segment.why_damaged(segment.slice(0, segment.size), segment.size) if segment.size else ""
-        if found:
-            log.damage.note(found)
-            return
-    os.unlink(mark)
+def _check_damage(log: UnifiedLog, loader: "_Loader") -> None:
+    """Notes what is damaged, and writes that to the disk for the next start. Checks all batches of a log that was
+    damaged before: the disk may be mended. What was cut stays lost. Raises OSError."""
+    found = loader.damage_found
+    if not found and loader.mark is not None:
+        parts = (each.why_damaged(each.slice(0, each.size), each.size) for each in log.segments if each.size)
+        found = next(filter(None, parts), "")
+    if found:
+        log.damage.note(found)
+    mark = mark_of(loader.lost) if loader.lost is not None and loader.lost in log.holes else found
+    if mark and f"{mark}\n" != loader.mark:
+        mark_damaged(log.directory, mark, sync=True)
+    elif not mark and loader.mark is not None:
+        os.unlink(f"{log.directory}/{MARK}")
 
 
 def _assemble(
@@ -230,6 +237,15 @@ class _Loader:
         self._state = state
         self._epochs: list[tuple[LeaderEpoch, Offset]] = []
         self._transaction_indexes: set[str] = set()
+        self.mark = read_mark(directory)
+        self.lost = hole_of(self.mark or "")
+        """What is missing at the log's end, or was when the mark was written."""
+        self.damage_found = ""
+        """The first damaged batch that was not cut off."""
+        self._was_cut = False
+        self._was_up = state.trusted_boot or state.verification is Verification.TAIL
+        self._kept_below = LONG_MAX if self._was_up or self.mark is not None else state.recovery_point
+        """Below, no batch is cut off that has a valid one behind it."""
         self.was_closed = False
         """Whether the last process has closed the log: all of it is on the device."""
         self.end_offset = FIRST_OFFSET
@@ -312,7 +328,8 @@ class _Loader:
                     self._clear_indexes(segment)
                 else:
                     _log.warning("%s; rebuilding the indexes", error)
-                    self._reindex(segment)
+                    with contextlib.suppress(OSError, CorruptMessage):  # `_checked_end` says so
+                        self._reindex(segment)
             segments.append(segment)
         self._check_format(segments)
         return segments
@@ -373,7 +390,7 @@ class _Loader:
     @property
     def _has_all(self) -> bool:
         """Whether all that the last process wrote should be there: the machine was up, or it was synced."""
-        return self.was_closed or self._state.verification is Verification.TAIL
+        return self.was_closed or self._was_up
 
     def holes(self, segments: Sequence[LogSegment]) -> list[Hole]:
         """Returns what is missing between the segments, and at the end of the log."""
@@ -383,9 +400,12 @@ class _Loader:
         known = state.recovery_point
         if self._has_all:  # what a machine that goes down loses is not on the device, although others may have it
             known = max(known, state.high_watermark)
-        if end < known:
-            holes.append(Hole(end, known, f"{segments[-1].path('.log')} ends early"))  # compaction leaves the end
-        return holes
+        if self._was_cut and self.mark is not None:
+            known = max(known, end + 1)  # what was found before may have been there
+        if end < known:  # compaction leaves the end
+            first, following = (end, known) if self.lost is None else (min(self.lost[0], end), max(self.lost[1], known))
+            self.lost = Hole(first, Offset(following), f"{segments[-1].path('.log')} ends early")
+        return holes if self.lost is None else [*holes, self.lost]
 
     def _verify(self, segments: list[LogSegment], verification: Verification) -> list[LogSegment]:
         expected = segments[0].base_offset
@@ -402,7 +422,7 @@ class _Loader:
             if verification is Verification.TAIL:
                 expected = self._verify_tail(segment, expected)
             else:
-                expected = self._verify_whole(segment, expected)
+                expected = self._verify_whole(segment, expected, end)
             ends.append(expected)
             if active:
                 break
@@ -421,8 +441,9 @@ class _Loader:
         self.end_offset = ends[-1]
         return segments
 
-    def _verify_whole(self, segment: LogSegment, expected: Offset) -> Offset:
-        """Verifies all batches and rebuilds the indexes. Returns the offset after the last valid batch."""
+    def _verify_whole(self, segment: LogSegment, expected: Offset, following: Offset | None = None) -> Offset:
+        """Verifies all batches and rebuilds the indexes. Returns the offset after the last valid batch, or `following`,
+        that of the next segment, if what is damaged at the end has to stay."""
         if self.verified_from is None or segment.base_offset < self.verified_from:
             self.verified_from = segment.base_offset
         self._clear_indexes(segment)
@@ -431,7 +452,7 @@ class _Loader:
         # a sync may have failed: pages that are only in the page cache are not trusted
         file = segment.open_file()
         self._environment.disk.forget_cached(file.fd)
-        return self._index_from(segment, 0, expected)
+        return self._index_from(segment, 0, expected, following)
 
     def _verify_tail(self, segment: LogSegment, expected: Offset) -> Offset:
         """Verifies the last TAIL_BYTES and completes the indexes. Returns the offset after the last valid batch."""
@@ -450,18 +471,30 @@ class _Loader:
         self._truncate_indexes(segment, position)
         return self._index_from(segment, position, header.base_offset)
 
-    def _index_from(self, segment: LogSegment, position: int, expected: Offset) -> Offset:
+    def _index_from(
+        self, segment: LogSegment, position: int, expected: Offset, following: Offset | None = None
+    ) -> Offset:
         disk, file = self._environment.disk, segment.open_file()
-        for at, header in scan_verified(disk, file.fd, position, segment.size):
-            if header.base_offset < expected or header.last_offset_delta < 0:
+        last = Offset(segment.base_offset + OFFSET_DELTA_MAX)
+        start: int | None = position
+        while start is not None:
+            for at, header in scan_verified(disk, file.fd, start, segment.size):
+                if not expected <= header.base_offset <= header.last_offset <= last:
+                    break
+                segment.note_batch(at, header)
+                if not self._epochs or header.partition_leader_epoch > self._epochs[-1][0]:
+                    self._epochs.append((header.partition_leader_epoch, header.base_offset))
+                expected = header.next_offset
+                position = at + header.size_bytes
+            if position == segment.size or expected >= self._kept_below:
                 break
-            if not segment.can_hold_offset(header.last_offset):
-                break
-            segment.note_batch(at, header)
-            if not self._epochs or header.partition_leader_epoch > self._epochs[-1][0]:
-                self._epochs.append((header.partition_leader_epoch, header.base_offset))
-            expected = header.next_offset
-            position = at + header.size_bytes
+            start = find_batch(disk, file.fd, position, segment.size, expected, last)
+            if start is not None or following is not None:
+                why = why_not_a_batch(disk, file.fd, position, segment.size)
+                self.damage_found = self.damage_found or f"{segment.path('.log')}: byte {position}: {why}"
+                segment.index_next()
+            if start is None and following is not None:
+                return following
         if position < segment.size:
             _log.warning(
                 "%s: cut at byte %d, behind offset %d: %s; %d bytes are gone",
@@ -473,6 +506,7 @@ class _Loader:
             )
             segment.size = position
             disk.ftruncate(file.fd, position)
+            self._was_cut = True
         if (index := segment.transaction_index_if_any()) is not None:
             index.truncate_to(expected)
         return expected
@@ -497,7 +531,8 @@ class _Loader:
     def _reindex(self, segment: LogSegment) -> None:
         """Rebuilds the indexes of a segment without verifying its batches. The time index gets its last entry, as when
         a segment is sealed: a start looks at it."""
-        segment.rebuild_indexes()
+        if not segment.rebuild_indexes():
+            self.damage_found = self.damage_found or f"{segment.path('.log')}: a batch in it cannot be read"
         segment.configure(self._config)
 
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from barnabas.config.log_config import LONG_MAX, LogConfig
 from barnabas.errors import CorruptMessage
-from barnabas.log.batch_scan import scan_headers, scan_verified, why_not_a_batch
+from barnabas.log.batch_scan import find_batch, scan_headers, scan_verified, why_not_a_batch
 from barnabas.log.directories.disk import Disk, HeldSlice, OpenFile, ResourcePool
 from barnabas.log.indexes.offset_index import OffsetIndex
 from barnabas.log.indexes.sparse_index import CorruptIndex
@@ -311,6 +311,10 @@ class LogSegment:
             self._note_first_timestamp(max_timestamp)
         self._bytes_since_index += header.size_bytes
 
+    def index_next(self) -> None:
+        """Has the next batch that is noted get an index entry, because one before it is damaged."""
+        self._bytes_since_index = self.index_interval_bytes + 1
+
     def _write(self, buffers: Sequence[bytes | memoryview], size: int, position: int) -> None:
         try:
             file = self._file or self.open_file()
@@ -495,22 +499,41 @@ class LogSegment:
         if size < self.size:
             self._note(f"{self.path('.log')} ends at byte {size}, {self.size} were there")
 
-    def rebuild_indexes(self) -> None:
-        """Makes the offset and the time index again from the batches. Raises CorruptMessage where one is damaged: those
-        behind it are not indexed. Raises OSError."""
+    def rebuild_indexes(self) -> bool:
+        """Makes the offset and the time index again from the batches, and replaces those of before when all are read.
+        Raises CorruptMessage where one is damaged, OSError. Returns whether no damaged one was passed over, as while
+        the log is loaded."""
         self._are_indexes_rebuilt = True
-        self.clear_indexes()
+        entries: list[tuple[Offset, int]] = []
+        times: list[tuple[int, Offset]] = []
+        newest = (NO_TIMESTAMP, self.base_offset)
+        since = end = gaps = 0
         for position, header in self.headers(0):
+            gaps += position - end
+            end = position + header.size_bytes
             if not self.can_hold_offset(header.last_offset):
                 found = f"{self.path('.log')}: impossible offset {header.last_offset} at byte {position}"
-                _log.warning("%s", found)
                 self._note(found)
-                break
-            self.note_batch(position, header)
-        self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+                raise CorruptMessage(found)
+            if header.max_timestamp > newest[0]:
+                newest = header.max_timestamp, header.last_offset
+            if since > self.index_interval_bytes:
+                entries.append((header.last_offset, position))
+                times.append(newest)
+                since = 0
+            since += header.size_bytes
+        self.clear_indexes()
+        for last_offset, position in entries:
+            self.offset_index.append(last_offset, position)
+        for timestamp, offset in [*times, newest]:
+            self.time_index.maybe_append(timestamp, offset)
+        self.max_timestamp, self.max_timestamp_offset = newest
+        self.index_entries_left -= len(entries)
+        self._bytes_since_index = since
         with contextlib.suppress(OSError):
             self.offset_index.write_tail()
             self.time_index.write_tail()
+        return not gaps
 
     def clear_indexes(self) -> None:
         """Removes all entries of the offset and time index. Raises OSError."""
@@ -532,20 +555,27 @@ class LogSegment:
         return HeldSlice(self._file or self.open_file(), position, size, self)
 
     def headers(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Yields position and header of each batch. Raises CorruptMessage where one is damaged; while the log is
+        loaded, it is passed over."""
         if not 0 <= position <= self.size:
             raise CorruptIndex(f"{self.offset_index.path} points to byte {position} of {self.size}")
         return self._headers(self.open_file(), position)
 
     def _headers(self, file: OpenFile, position: int) -> Iterator[tuple[int, BatchHeader]]:
-        size = self.size
+        size, base, next_offset = self.size, self.base_offset, self.base_offset
+        start: int | None = position
         try:
-            for found in scan_headers(self._disk, file.fd, position, size):
-                yield found
-                position = found[0] + found[1].size_bytes
-            if position < size and self.damage is not None:
-                why = why_not_a_batch(self._disk, file.fd, position, size)
-                self._note(f"{self.path('.log')}: byte {position}: {why}")
-                raise CorruptMessage(f"{self.path('.log')}: byte {position}: {why}")
+            while start is not None:
+                for found in scan_headers(self._disk, file.fd, start, size):
+                    yield found
+                    position, next_offset = found[0] + found[1].size_bytes, found[1].next_offset
+                if position >= size:
+                    return
+                if self.damage is not None:
+                    why = why_not_a_batch(self._disk, file.fd, position, size)
+                    self._note(f"{self.path('.log')}: byte {position}: {why}")
+                    raise CorruptMessage(f"{self.path('.log')}: byte {position}: {why}")
+                start = find_batch(self._disk, file.fd, position, size, next_offset, Offset(base + OFFSET_DELTA_MAX))
         except OSError as error:
             self._note_read_error(position, error)
             raise

@@ -26,7 +26,7 @@ from barnabas.log.indexes import timestamp_search
 from barnabas.log.indexes.sparse_index import CorruptIndex
 from barnabas.log.indexes.transaction_index import AbortedTransaction
 from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
-from barnabas.log.log_damage import MARK, LogDamage
+from barnabas.log.log_damage import LogDamage, mark_damaged, read_mark
 from barnabas.log.log_offsets import EMPTY_READ, AppendInfo, LogOffsets, LogRead, TimestampOffset
 from barnabas.log.log_segment import OFFSET_DELTA_MAX, LogSegment, SegmentWriteFailed
 from barnabas.log.log_segments import LogSegments
@@ -623,8 +623,8 @@ class UnifiedLog:
 
     def mark_damaged(self) -> None:
         """Has the next start check all of the log. Does nothing if the disk refuses that."""
-        with contextlib.suppress(OSError), open(f"{self.directory}/{MARK}", "w", encoding="utf-8") as file:
-            file.write(f"{self.damage.found}\n")
+        if read_mark(self.directory) is None:
+            mark_damaged(self.directory, self.damage.found)
 
     def headers_from(self, offset: Offset) -> Iterator[tuple[LogSegment, int, BatchHeader]]:
         """Yields segment, position and header of the batches from the one that contains `offset` on."""
@@ -864,6 +864,8 @@ class UnifiedLog:
             self.leader_epochs.replace_all(other.leader_epochs.entries)
             self.active_segment.write_transaction_index()
             self.producers.replace_snapshot(other.producers, self.log_end_offset)
+        if (mark := read_mark(other.directory)) is not None:
+            mark_damaged(self.directory, mark.rstrip(), sync=True)
 
     def replace(self, other: "UnifiedLog") -> None:
         """Goes on in place of a log with the same records, in another directory. That one gets no more appends."""
