@@ -1,12 +1,17 @@
 """What a log says that is missing, after files of it were removed or cut while it was closed."""
 
+import errno
 import logging
 import os
+from pathlib import Path
+from struct import pack
+from zlib import crc32
 
 import pytest
 
-from barnabas.errors import KafkaError
+from barnabas.errors import CorruptMessage, KafkaError
 from barnabas.log.log_loader import Verification
+from log.log_files import refuse
 
 
 @pytest.fixture
@@ -103,9 +108,11 @@ def test_a_damaged_batch_that_was_read_hides_none_behind_it(rig, how: Verificati
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_a_last_segment_that_was_removed_is_missed(rig, log, how: Verification) -> None:
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_last_segment_that_was_removed_is_missed(rig, log, how: Verification, policy: str) -> None:
     log.close()
     remove(log, 5)
+    rig.config = rig.config.__class__(cleanup_policy=frozenset((policy,)))
     log = rig.load(log, how)
     assert "offsets 25 to 29" in log.missing
     assert log.log_end_offset == 25
@@ -151,6 +158,23 @@ def test_gaps_that_compaction_leaves_are_no_damage(rig, log) -> None:
     assert rig.load(log, Verification.NONE).missing is None
 
 
+@pytest.mark.parametrize("is_compacted", [True, False])
+def test_a_topic_that_is_compacted_no_more_is_whole(rig, is_compacted: bool) -> None:
+    """The follower has cleaned nothing, and a release before this one had its segments begin behind the gaps."""
+    source = rig.log()
+    for _ in range(30):
+        rig.append(source, size=200)
+    data = [source.read(n, 1, upper_bound=30, min_one_message=True).file_slice.read() for n in range(30)]
+    source.release()
+    os.rename(source.directory, source.directory + ".old")
+    follower = rig.log()
+    for offset in (0, 1, 4 if is_compacted else 2, 20, 21):
+        if offset == 20:
+            follower.roll(offset)
+        follower.append_as_follower(data[offset])
+    assert (rig.reopen(follower).missing is None) is is_compacted
+
+
 def test_a_follower_of_a_compacted_log_rolls_without_a_gap(rig) -> None:
     source = rig.log()
     for _ in range(10):
@@ -164,3 +188,44 @@ def test_a_follower_of_a_compacted_log_rolls_without_a_gap(rig) -> None:
         follower.append_as_follower(batch)
     assert [segment.base_offset for segment in follower.segments] == [0, 1, 4, 5]
     assert rig.reopen(follower).missing is None
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_segment_of_an_older_format_is_whole_without_an_index(rig, log, how: Verification, caplog) -> None:
+    """Kafka empties the index of one that it cannot read."""
+    log.close()
+    checked = bytes([1, 0]) + bytes(8) + pack(">ii", -1, 1) + b"v"
+    Path(log.segments[2].path(".log")).write_bytes(pack(">qiI", 10, len(checked) + 4, crc32(checked)) + checked)
+    for suffix in (".index", ".timeindex"):
+        os.truncate(log.segments[2].path(suffix), 0)
+    assert rig.load(log, how).missing is None
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_segment_without_timestamps_has_no_time_index(rig, how: Verification, caplog) -> None:
+    log = rig.log(segment_bytes=1000)
+    for _ in range(40):
+        rig.append(log, timestamp=-1)
+    with caplog.at_level(logging.WARNING):
+        log = rig.reopen(log, how)
+    assert len(log.segments) > 2
+    assert not caplog.text
+
+
+def test_an_index_is_replaced_only_by_a_whole_one(rig, monkeypatch) -> None:
+    log = rig.log(index_interval_bytes=400, segment_bytes=3000)
+    for _ in range(100):
+        rig.append(log, size=100)
+    segment = log.segments[0]
+    entries = [segment.offset_index.entry_at(slot) for slot in range(len(segment.offset_index))]
+    for how, error in (("no batch", CorruptMessage), ("no read", OSError)):
+        if how == "no batch":
+            with open(segment.path(".log"), "r+b") as file:
+                file.seek(segment.size // 2)
+                file.write(b"\xff" * 300)
+        else:
+            monkeypatch.setattr(rig.disk, "pread", refuse(errno.EIO))
+        with pytest.raises(error):
+            segment.rebuild_indexes()
+        assert [segment.offset_index.entry_at(slot) for slot in range(len(segment.offset_index))] == entries

@@ -2,8 +2,12 @@
 
 The segments of a log adjoin: a new one begins at the offset behind the last batch. Only compaction moves a segment's
 end back, and a log that was copied from a compacted one has its gaps; what is missing there cannot be told from that.
+A log has been compacted if its topic is compacted now, if the cleaner's checkpoint says so, or if batches that adjoin
+in a file do not adjoin by their offsets: nobody but the cleaner removes single batches. So a topic that is compacted no
+more is as whole as it was, also on a follower that has cleaned nothing itself.
 """
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -13,12 +17,14 @@ from barnabas.log.indexes.sparse_index import CorruptIndex
 from barnabas.log.log_segment import LogSegment
 from barnabas.types import NO_TIMESTAMP, Offset
 
-__all__ = ["Hole", "SegmentEnd", "check_end", "hole_of", "holes_between", "mark_of"]
+__all__ = ["Hole", "SegmentEnd", "check_end", "hole_of", "holes_between", "mark_of", "was_compacted"]
 
 _LOST: Final = re.compile(r"offsets (\d+) to (\d+) are lost: (.*)")
 
 _UNINDEXED_MAX: Final = 1024 * 1024
 """The bytes at a segment's start that may have no entry in the offset index: Kafka makes one for a whole append."""
+_SEARCHED_MAX: Final = 1024**3
+"""The bytes of a log in which gaps inside segments are searched; compaction begins with the oldest."""
 
 
 class Hole(NamedTuple):
@@ -98,3 +104,18 @@ def holes_between(
             what = f"records are missing between {path} and {following.path('.log')}"
             holes.append(Hole(end.offset, following.base_offset, what, is_sure=False))
     return holes
+
+
+def was_compacted(segments: Sequence[LogSegment]) -> bool:
+    """Returns whether a gap is inside of a segment, up to the first gigabyte. Raises OSError."""
+    searched = 0
+    for segment in segments:
+        position, next_offset = 0, None
+        for at, header in segment.headers(0):
+            if next_offset is not None and at == position and header.base_offset > next_offset:
+                return True
+            position, next_offset = at + header.size_bytes, header.next_offset
+        searched += segment.size
+        if searched > _SEARCHED_MAX:
+            break
+    return False

@@ -31,7 +31,7 @@ from barnabas.log.cleaner.segment_swap import finish_swaps
 from barnabas.log.directories.checkpoints import read_partition_metadata, write_partition_metadata
 from barnabas.log.directories.deletion_queue import DeletionQueue, remove
 from barnabas.log.directories.disk import Disk, ResourcePool
-from barnabas.log.holes import Hole, SegmentEnd, check_end, hole_of, holes_between, mark_of
+from barnabas.log.holes import Hole, SegmentEnd, check_end, hole_of, holes_between, mark_of, was_compacted
 from barnabas.log.indexes.sparse_index import CorruptIndex
 from barnabas.log.indexes.transaction_index import CorruptTransactionIndex, TransactionIndex
 from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
@@ -144,9 +144,10 @@ def load_log(
     log.cleaned_offset = None if state.cleaned_offset is None else min(state.cleaned_offset, end)
     loader.restore_epochs(log.leader_epochs, segments, start)
     log.rebuild_producers(loader.verified_from)
-    # By the policy of now: a topic that is not compacted any more later on is as whole as before.
-    known = (hole for hole in holes if hole.is_sure or not config.compacted)
-    log.holes = tuple(sorted(hole for hole in known if hole.next_offset > state.log_start_offset))
+    holes = [hole for hole in holes if hole.next_offset > state.log_start_offset]
+    if not all(hole.is_sure for hole in holes) and (config.compacted or was_compacted(segments)):
+        holes = [hole for hole in holes if hole.is_sure]
+    log.holes = tuple(sorted(holes))
     if (missing := log.missing) is not None:
         _log.error("%s is damaged: %s; what is left is served if no other replica has all", topic_partition, missing)
     _check_damage(log, loader)
@@ -321,8 +322,8 @@ class _Loader:
             segment = _segment(self._directory, base_offset, self._config, self._environment)
             try:
                 segment.load()
-                if segment.size and not len(segment.time_index) and not self._will_verify(base_offset, base_offsets):
-                    raise CorruptIndex(f"{segment.path('.timeindex')} is missing")
+                if not self._will_verify(base_offset, base_offsets):
+                    self._check_time_index(segment)
             except CorruptIndex as error:
                 if self._will_verify(base_offset, base_offsets):  # the verification rebuilds them
                     self._clear_indexes(segment)
@@ -333,6 +334,14 @@ class _Loader:
             segments.append(segment)
         self._check_format(segments)
         return segments
+
+    def _check_time_index(self, segment: LogSegment) -> None:
+        """Raises CorruptIndex for an empty index of a segment that begins with a timestamp; `check_end` looks at the
+        last ones. One without timestamps has no entries."""
+        if segment.size and not len(segment.time_index) and self._older_format(segment) is None:
+            path = segment.path(".timeindex")
+            if not os.path.exists(path) or segment.first_timestamp() >= 0:
+                raise CorruptIndex(f"{path} is missing")
 
     def _check_transaction_index(self, base_offset: Offset) -> None:
         if f"{base_offset:020d}" not in self._transaction_indexes:
@@ -352,29 +361,27 @@ class _Loader:
     def _check_format(self, segments: list[LogSegment]) -> None:
         """Raises UsageError for an older message format, which must not be truncated like a damaged log."""
         for segment in segments[-1:]:
-            if not segment.size:
-                continue
-            read, file = self._environment.disk.pread, segment.open_file()
-            head = read(file.fd, _LEGACY_HEADER.size, 0)
-            if len(head) < _LEGACY_HEADER.size or head[16] >= MAGIC:
-                continue
-            _, size, crc, magic = _LEGACY_HEADER.unpack(head)
-            if 4 < size <= segment.size and zlib.crc32(read(file.fd, size - 4, 16)) == crc:
+            if (magic := self._older_format(segment)) is not None:
                 raise DirectoryUnusable(
                     f"{segment.path('.log')} is in message format {magic}; brokers store format {MAGIC}: "
                     "copy the topic with a client of the Kafka that wrote it"
                 )
 
-    def _is_of_older_format(self, segment: LogSegment) -> bool:
-        """Returns whether a segment begins with a message of Kafka's formats 0 and 1, which nobody reads here."""
-        head = self._environment.disk.pread(segment.open_file().fd, _LEGACY_HEADER.size, 0)
-        return len(head) == _LEGACY_HEADER.size and head[16] < MAGIC
+    def _older_format(self, segment: LogSegment) -> int | None:
+        """Returns Kafka's format 0 or 1 if a segment begins with a message in it. Nobody reads those here."""
+        read, file = self._environment.disk.pread, segment.open_file()
+        head = read(file.fd, _LEGACY_HEADER.size, 0)
+        if len(head) < _LEGACY_HEADER.size or head[16] >= MAGIC:
+            return None
+        _, size, crc, magic = _LEGACY_HEADER.unpack(head)
+        is_message = 4 < size <= segment.size and zlib.crc32(read(file.fd, size - 4, 16)) == crc
+        return magic if is_message else None
 
     def _checked_end(self, segment: LogSegment, following: Offset | None = None) -> SegmentEnd | None:
         """Returns the end of a segment, and rebuilds indexes that contradict it. None if it cannot be read. `following`
         is the base offset of the next segment."""
         try:
-            if following is not None and self._is_of_older_format(segment):
+            if following is not None and self._older_format(segment) is not None:
                 return SegmentEnd(following, 0)
             try:
                 return check_end(segment)
