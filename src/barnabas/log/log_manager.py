@@ -278,7 +278,7 @@ class LogManager:
             loads: dict[DataDirectory, Iterator[UnifiedLog]] = {}
             for directory in self.directories:
                 run: Callable[..., Iterator[UnifiedLog]] = map
-                if directory.is_cold and self._recovery_threads > 1:
+                if directory.is_cold and (self._recovery_threads > 1 or len(self.directories) > 1):
                     run = pools.enter_context(ThreadPoolExecutor(self._recovery_threads)).map
                 loads[directory] = run(load, [job for job in jobs if job[2] is directory])
             for tp, _, directory in jobs:
