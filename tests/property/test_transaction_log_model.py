@@ -286,6 +286,8 @@ class TransactionLog(RuleBasedStateMachine):
         active = self.log.active_segment
         last = self.batches[-1] if self.batches else None
         replicated = 1 << 62
+        if last is not None and last.base < self.log.recovery_point:
+            torn = 0  # it was synced
         if last is not None and last.base >= active.base_offset:
             if torn:
                 replicated = last.base  # nobody has it: the write has not returned

@@ -240,7 +240,7 @@ class _Loader:
         self._transaction_indexes: set[str] = set()
         self.mark = read_mark(directory)
         self.lost = hole_of(self.mark or "")
-        """What is missing at the log's end, or was when the mark was written."""
+        """The hole at the log's end, now or when the mark was written."""
         self.damage_found = ""
         """The first damaged batch that was not cut off."""
         self._was_cut = False
@@ -408,7 +408,7 @@ class _Loader:
         if self._has_all:  # what a machine that goes down loses is not on the device, although others may have it
             known = max(known, state.high_watermark)
         if self._was_cut and self.mark is not None:
-            known = max(known, end + 1)  # what was found before may have been there
+            known = max(known, Offset(end + 1))  # what was found before may have been there
         if end < known:  # compaction leaves the end
             first, following = (end, known) if self.lost is None else (min(self.lost[0], end), max(self.lost[1], known))
             self.lost = Hole(first, Offset(following), f"{segments[-1].path('.log')} ends early")

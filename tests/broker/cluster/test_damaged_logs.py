@@ -137,6 +137,7 @@ def test_a_damaged_log_is_put_aside_only_if_the_copy_can_be_finished(
     assert Path(damaged.directory).name == "t-0"
 
 
+@pytest.mark.source
 def test_a_copy_that_fails_is_begun_again(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

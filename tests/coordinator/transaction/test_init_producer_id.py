@@ -92,6 +92,14 @@ class TestTwoPhaseCommit:
         answers = rig.verify_or_add(successor, ORDERS, verify_only=True)
         assert isinstance(answers[ORDERS], errors.InvalidTxnState)
 
+    def test_the_predecessor_does_not_go_on_as_the_successor_when_that_has_ended_it(self, rig: TransactionRig) -> None:
+        producer = self.open(rig)
+        answer = rig.init(two_phase_commit=True, keep_prepared=True)
+        following = rig.end((answer.producer_id, answer.producer_epoch))
+        rig.settle()
+        assert isinstance(rig.init(expected=producer), errors.ProducerFenced)
+        assert rig.producer(expected=(answer.producer_id, answer.producer_epoch)) == following, "a repetition"
+
     def test_every_successor_learns_the_same_transaction(self, rig: TransactionRig) -> None:
         producer = self.open(rig)
         for number in range(1, 4):

@@ -64,10 +64,11 @@ def prepared(
         # The transaction has no partitions; Kafka still requires a start time of every transaction that ends.
         changes["start_timestamp_ms"] = now_ms
     if transaction_version >= TV2:
-        changes["last_producer_epoch"] = current.producer_epoch
+        producer_id, producer_epoch = current.client_producer
+        # The epoch of the producer that has ended it: its predecessor may have begun it, and is fenced.
+        changes["last_producer_epoch"] = producer_epoch
         # Only a defect can have left the highest epoch here; the transaction must still be able to end.
         changes["producer_epoch"] = min(current.producer_epoch + 1, EPOCH_MAX)
-        producer_id, producer_epoch = current.client_producer
         if is_exhausted(producer_epoch):
             changes["next_producer_id"] = new_producer_id()
             if current.is_kept:

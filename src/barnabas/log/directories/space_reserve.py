@@ -30,8 +30,8 @@ _PAUSE_S: Final = 0.001
 
 
 class ReserveLocks:
-    """What keeps the reserves of all brokers that share a directory from taking what another one has cut off: it seems
-    free to all of one disk. Goes on without locks where files cannot be locked.
+    """Keeps the reserves of all brokers that share a directory from taking what another one has cut off: it seems free
+    to all of one disk. Goes on without locks where files cannot be locked.
 
     May be used by any thread, and by several processes: the kernel frees the locks of one that dies, and what it had
     cut off stays free for the next write.
