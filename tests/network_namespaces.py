@@ -83,10 +83,19 @@ class Network:
         return self._fault(self._rule(*each, "blackhole") for each in ends)
 
     def worsen(
-        self, source: int, target: int, *, delay_s: tuple[float, float], loss: float, seed: str, one_way: bool = False
+        self,
+        source: int,
+        target: int,
+        *,
+        delay_s: tuple[float, float],
+        loss: float,
+        seed: str,
+        one_way: bool = False,
+        largest_bytes: int = 1 << 16,
     ) -> Callable[[], None]:
-        """Delays each packet between two machines by a random time, and loses this share of them. Returns what ends
-        it; packets that are held up then are lost."""
+        """Delays each packet between two machines by a random time, and loses this share of them, and all that are
+        larger than ``largest_bytes``, without telling the sender. Returns what ends it; packets that are held up
+        then are lost."""
         number = next(self._bad_links)
         name, table = f"bad{number}", f"{number}"
         device = os.open("/dev/net/tun", os.O_RDWR)
@@ -94,7 +103,7 @@ class Network:
             fcntl.ioctl(device, _MAKE_TUN, struct.pack("16sH", name.encode(), _TUN_WITHOUT_HEADER))
             self._run("ip", "link", "set", name, "up")
             self._run("ip", "route", "add", "default", "dev", name, "table", table)
-            command = [sys.executable, bad_link.__file__, *map(str, delay_s), str(loss), seed]
+            command = [sys.executable, bad_link.__file__, *map(str, delay_s), str(loss), seed, str(largest_bytes)]
             process = subprocess.Popen(attached(command), stdin=device)
         finally:
             os.close(device)

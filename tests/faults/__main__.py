@@ -1,6 +1,10 @@
 """Kills a broker with SIGKILL while its clients are at work, restarts it on its directory, checks every promise.
 
-With `cluster`: several brokers, which are also stopped, asked to end, wiped and cut off from each other."""
+With `cluster`: several brokers, which are also stopped, asked to end, wiped and cut off from each other.
+They are started without their mounts, with old copies of their directories, and with an old registry; a copy of the
+cluster is started beside it; descriptors run out. A start that is refused as promised (exit codes 2 and 75) is no
+failure: the broker gets back what it needs, and has to start then. On machines, links lose packets, or all large ones.
+"""
 
 from __future__ import annotations
 

@@ -74,6 +74,16 @@ def test_a_bad_link_delays_and_loses_packets_until_it_is_good_again() -> None:
     with_two_machines(test)
 
 
+def test_a_link_swallows_packets_that_are_too_large() -> None:
+    def test(network: Network) -> None:
+        for largest_bytes, passes in ((1000, True), (20, False)):
+            end = network.worsen(1, 2, delay_s=(0.0, 0.0), loss=0.0, seed="1", largest_bytes=largest_bytes)
+            assert (seconds(network, LONG_S if passes else SHORT_S) >= 0) is passes
+            end()
+
+    with_two_machines(test)
+
+
 def test_one_cut_ends_without_another() -> None:
     def test(network: Network) -> None:
         first, second = network.cut(1, 2), network.cut(2, 1, one_way=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -29,6 +30,10 @@ PEERS = "PEERS"
 """The listener for brokers, where it has to be named."""
 READY_TIMEOUT_S = 60.0
 TERMINATED_TIMEOUT_S = 60.0
+REFUSED, NOT_YET = 2, 75
+"""The exit codes of `serve` that refuse a start: until the operator does something, and until something passes."""
+RESTARTED_AFTER_S = 1.0
+"""A service manager starts a broker again after it, whose start was refused for a reason that passes."""
 ASKED_TIMEOUT_S = 3.0
 
 
@@ -60,7 +65,8 @@ class ClusterProcesses:
     """Broker processes 1 to N: ``root/registry.db``, ``root/broker-1``, ``root/broker-1.log`` and so on.
 
     The output of a broker is beside its data directory, which may be wiped. ``ended`` names the brokers that ended
-    although nobody had asked them to.
+    although nobody had asked them to. ``refused`` has the brokers whose start was refused by a code that is promised:
+    once starts `may_wait` any may be told to wait, and those in `doubtful` that something has to be done.
     """
 
     def __init__(
@@ -71,13 +77,20 @@ class ClusterProcesses:
         *,
         first_port: int = 0,
         linked: bool = False,
+        directories: int = 1,
     ) -> None:
-        """The ports are ``first_port`` and the following ones (0: ports that nobody else gets until ``stop_all``).
+        """The ports are ``first_port`` and the following ones (0: ports that nobody else gets until ``stop_all``). Each
+        broker has so many data ``directories``.
         ``linked``: connections between brokers pass through `Links`, which needs three times as many."""
         self.root = root
         self.ids = list(range(1, brokers + 1))
         self.ended: list[str] = []
         self.frozen: set[int] = set()
+        self.refused: dict[int, int] = {}
+        self.doubtful: set[int] = set()
+        self.may_wait = False
+        self._directories = directories
+        self._due_s: dict[int, float] = {}
         count = (3 if linked else 1) * brokers
         self._reserved = [] if first_port else [ReservedPort() for _ in range(count)]
         self._ports = range(first_port, first_port + count) if first_port else [port.number for port in self._reserved]
@@ -101,8 +114,18 @@ class ClusterProcesses:
     def bootstrap(self) -> str:
         return ",".join(map(self.address, self.ids))
 
-    def data_dir(self, broker: int) -> Path:
-        return self.root / f"broker-{broker}"
+    def data_dirs(self, broker: int, root: Path | None = None) -> list[Path]:
+        numbers = range(2, self._directories + 1)
+        return [(root or self.root) / name for name in (f"broker-{broker}", *(f"broker-{broker}-{n}" for n in numbers))]
+
+    @property
+    def registry(self) -> Path:
+        return self.root / "registry.db"
+
+    def registry_files(self) -> list[Path]:
+        """Returns the registry with what belongs to its contents."""
+        found = (self.registry.with_name(self.registry.name + suffix) for suffix in ("", "-wal", "-shm"))
+        return [path for path in found if path.exists()]
 
     def output(self, broker: int) -> str:
         path = self.root / f"broker-{broker}.log"
@@ -121,6 +144,11 @@ class ClusterProcesses:
             return False
         if process.poll() is not None and broker not in self._asked:
             self._asked.add(broker)
+            code = process.returncode
+            if self.may_wait and (code == NOT_YET or (code == REFUSED and broker in self.doubtful)):
+                self.refused[broker] = code
+                self._due_s[broker] = time.monotonic() + RESTARTED_AFTER_S
+                return False
             last = [line for line in self.output(broker).splitlines() if line.strip()][-3:]
             self.ended.append(f"broker {broker} ended with {process.returncode}: {' / '.join(last)[-600:]}")
         return process.poll() is None
@@ -139,13 +167,9 @@ class ClusterProcesses:
     def start(self, broker: int) -> None:
         assert not self.running(broker), f"broker {broker} runs already"
         self._asked.discard(broker)
+        self.refused.pop(broker, None)
         self.root.mkdir(parents=True, exist_ok=True)
-        command = [*self._prefix(broker), sys.executable, "-m", "barnabas", "serve"]
-        command += ["--data-dir", str(self.data_dir(broker))]
-        if len(self.ids) > 1:
-            command += ["--node-id", str(broker), *self._registry()]
-        for name, value in {**self._settings, **self._listeners(broker)}.items():
-            command += ["--set", f"{name}={value}"]
+        command = [*self._prefix(broker), *self.command(broker, self.root, self.registry, self._listeners(broker))]
         with (self.root / f"broker-{broker}.log").open("ab") as out:
             self._processes[broker] = subprocess.Popen(
                 attached(command),
@@ -158,13 +182,31 @@ class ClusterProcesses:
         if self.links is not None:
             self.links.started(broker, self._processes[broker].pid)
 
+    def start_refused(self) -> None:
+        """Starts those again whose last start was refused for a reason that passes, as a service manager does."""
+        for broker in self.ids:
+            is_due = self.refused.get(broker) == NOT_YET and self._due_s[broker] <= time.monotonic()
+            if is_due and not self.running(broker):
+                self.start(broker)
+
+    def command(self, broker: int, root: Path, registry: Path, listeners: Mapping[str, str]) -> list[str]:
+        """Returns the command that serves as a broker with the directories and the registry that are there."""
+        command = [sys.executable, "-m", "barnabas", "serve"]
+        for directory in self.data_dirs(broker, root):
+            command += ["--data-dir", str(directory)]
+        if len(self.ids) > 1:
+            command += ["--node-id", str(broker), *self._registry(registry)]
+        for name, value in {**self._settings, **listeners}.items():
+            command += ["--set", f"{name}={value}"]
+        return command
+
     def _prefix(self, broker: int) -> list[str]:
         """Returns what the command begins with that starts a broker."""
         return []
 
-    def _registry(self) -> list[str]:
+    def _registry(self, file: Path) -> list[str]:
         """Returns the arguments that name the registry of several brokers."""
-        return ["--set", f"registry.file={self.root / 'registry.db'}"]
+        return ["--registry", str(file)]
 
     def _listeners(self, broker: int) -> dict[str, str]:
         clients = f"PLAINTEXT://{self.address(broker)}"
@@ -218,9 +260,25 @@ class ClusterProcesses:
         """Delays and loses what passes between two brokers, where they have a network. Returns what ends it."""
         raise NotImplementedError("brokers of one machine have no packets")
 
+    def starve(self, broker: int, descriptors: int) -> Callable[[], None]:
+        """Leaves a broker so many descriptors beside those that it has. Returns what ends it."""
+        if not self.running(broker):
+            return lambda: None
+        process = self._processes[broker]
+        before = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        there = len(os.listdir(f"/proc/{process.pid}/fd"))
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (there + descriptors, before[1]))
+
+        def end() -> None:
+            if process.poll() is None:
+                resource.prlimit(process.pid, resource.RLIMIT_NOFILE, before)
+
+        return end
+
     def wipe(self, broker: int) -> None:
         assert not self.running(broker)
-        shutil.rmtree(self.data_dir(broker), ignore_errors=True)
+        for directory in self.data_dirs(broker):
+            shutil.rmtree(directory, ignore_errors=True)
 
     def stop_all(self) -> None:
         for broker in self.ids:

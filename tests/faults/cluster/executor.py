@@ -8,13 +8,15 @@ import time
 from collections.abc import Callable
 from functools import partial
 from itertools import count
+from pathlib import Path
 
 from barnabas.errors import BarnabasError
 from barnabas.metadata.partitioning import partition_for
 from barnabas.types import TopicPartition
 from cluster.brokers import TERMINATED_TIMEOUT_S, ClusterProcesses, Processes
+from cluster.directories import CopiedCluster, Registry, Stock, unmount
 from cluster.history import CutOff
-from cluster.plan import LINKS, ZOOKEEPER, Deed, Fault, Role
+from cluster.plan import DIRECTORIES, LINKS, ZOOKEEPER, Deed, Fault, Role
 from cluster.timeline import Failover
 
 __all__ = ["Executor"]
@@ -24,6 +26,9 @@ SYNC_TIMEOUT_S = 20.0
 SETTLED_S = 1.5
 """The time for which all replicas are in sync, by every broker, before a directory is lost."""
 TICK_S = 0.02
+REFUSED_TIMEOUT_S = 30.0
+OLD_FOR_S = 4.0
+"""The time for which all brokers find old copies, before they get their newer directories back."""
 FLAP_S = (0.1, 1.5)
 """The time for which links that flap are cut, and for which they are whole."""
 
@@ -43,18 +48,27 @@ class Executor:
         self.failovers: list[Failover] = []
         self.cut_off: list[CutOff] = []
         self.failures: list[str] = []
+        self._apart = False
+        """Whether brokers have other directories now than those that are to count."""
+        self._places = count()
+        self._copies: list[CopiedCluster] = []
 
     def run(self, faults: list[Fault], seconds: float) -> None:
         """Returns after so many seconds, when each fault has ended."""
         self._began_s = time.monotonic()
         for fault in faults:
             self._at(self._began_s + fault.at_s, partial(self._begin, fault))
-        while self._due or time.monotonic() < self._began_s + seconds:
-            while self._due and self._due[0][0] <= time.monotonic():
-                heapq.heappop(self._due)[2]()
-            time.sleep(TICK_S)
-            for broker in self._brokers.ids:
-                self._brokers.running(broker)  # notes the ones that have ended by themselves
+        try:
+            while self._due or time.monotonic() < self._began_s + seconds:
+                while self._due and self._due[0][0] <= time.monotonic():
+                    heapq.heappop(self._due)[2]()
+                time.sleep(TICK_S)
+                for broker in self._brokers.ids:
+                    self._brokers.running(broker)  # notes the ones that have ended by themselves
+                self._brokers.start_refused()
+        finally:
+            for copy in self._copies:
+                copy.end()
 
     def _at(self, at_s: float, deed: Callable[[], None]) -> None:
         heapq.heappush(self._due, (at_s, next(self._numbers), deed))
@@ -66,7 +80,18 @@ class Executor:
             self.done.append(f"{fault.role.value} not found at {at}")
             return
         if fault.deed is Deed.WIPE:
-            self._wipe_once_in_sync(fault, brokers[0], time.monotonic() + SYNC_TIMEOUT_S, None)
+            self._once_in_sync(fault, brokers, partial(self._wipe, fault))
+            return
+        if fault.deed in DIRECTORIES:
+            self._brokers.may_wait = True
+            if fault.role is Role.ALL:
+                brokers = self._brokers.ids
+            {
+                Deed.UNMOUNT: lambda: self._once_in_sync(fault, brokers, partial(self._unmount, fault)),
+                Deed.OLD_COPY: lambda: self._once_in_sync(fault, brokers, partial(self._stock, fault)),
+                Deed.COPY: lambda: self._copy(fault, brokers[0]),
+                Deed.OLD_REGISTRY: lambda: self._once_running(fault, brokers, partial(self._save_registry, fault)),
+            }[fault.deed]()
             return
         if fault.deed in LINKS:  # those of the machine
             brokers, zookeepers = sorted({*brokers, *zookeepers}), []
@@ -78,8 +103,13 @@ class Executor:
         self._note_failover(fault, brokers)
         if fault.deed is Deed.TERMINATE:
             self._terminate(fault, brokers)
+        elif fault.deed is Deed.STARVE:
+            for broker in brokers:
+                self._at(time.monotonic() + fault.for_s, self._brokers.starve(broker, fault.partition))
         elif fault.deed in LINKS:
-            {Deed.CUT: self._cut, Deed.FLAP: self._flap, Deed.WORSEN: self._worsen}[fault.deed](fault, brokers)
+            {Deed.CUT: self._cut, Deed.FLAP: self._flap, Deed.WORSEN: self._worsen, Deed.SWALLOW: self._worsen}[
+                fault.deed
+            ](fault, brokers)
         else:
             targets: list[Target] = [(self._brokers, broker) for broker in brokers]
             if self._brokers.zookeepers is not None:
@@ -157,23 +187,151 @@ class Executor:
         others = [other for other in self._brokers.ids if other != broker]
         return [others[fault.partition % len(others)]] if fault.one_peer else others
 
-    def _wipe_once_in_sync(self, fault: Fault, broker: int, until_s: float, in_sync_since_s: float | None) -> None:
-        now = time.monotonic()
-        if not self._all_in_sync():
-            in_sync_since_s = None
-        elif in_sync_since_s is None:
-            in_sync_since_s = now
-        elif now >= in_sync_since_s + SETTLED_S:
-            self.done.append(f"{fault.role.value} {broker} wiped at {now - self._began_s:.1f}")
-            self._note_failover(fault, [broker])
-            self._brokers.kill(broker)
-            self._brokers.wipe(broker)
-            self._brokers.start(broker)
-            return
-        if now < until_s:
-            self._at(now + 0.2, partial(self._wipe_once_in_sync, fault, broker, until_s, in_sync_since_s))
+    # --- directories ------------------------------------------------------------------------------------------------
+
+    def _wipe(self, fault: Fault, brokers: list[int]) -> None:
+        self._restart(fault, brokers, lambda: self._brokers.wipe(brokers[0]))
+
+    def _unmount(self, fault: Fault, brokers: list[int]) -> None:
+        """All directories are away, or one of each broker."""
+        found = [self._brokers.data_dirs(broker) for broker in brokers]
+        number = fault.partition % (len(found[0]) + 1)
+        taken = [each for directories in found for each in (directories[number : number + 1] or directories)]
+        end = self._take_apart(fault, brokers, lambda: unmount(taken))
+        self._at(time.monotonic() + fault.for_s, end)
+
+    def _stock(self, fault: Fault, brokers: list[int]) -> None:
+        """Brokers end, and a copy is taken."""
+        if fault.both_ways:
+            for broker in brokers:
+                self._brokers.ask_to_end(broker)
+            for broker in brokers:
+                self._brokers.wait_until_ended(broker)
+        made: list[Stock] = []
+        directories = [each for broker in brokers for each in self._brokers.data_dirs(broker)]
+        self._restart(fault, brokers, lambda: made.append(Stock(directories, self._place("stock"))), "saved")
+        again = partial(self._put_back, fault, made[0])
+        self._at(time.monotonic() + fault.for_s, lambda: self._once_in_sync(fault, brokers, again))
+
+    def _put_back(self, fault: Fault, stock: Stock, brokers: list[int]) -> None:
+        if len(brokers) > 1:
+            end = self._take_apart(fault, brokers, stock.put_back_for_a_while)
+            self._at(time.monotonic() + OLD_FOR_S, end)
         else:
-            self.done.append(f"broker {broker} not wiped, as not all were in sync")
+            self._restart(fault, brokers, lambda: stock.put_back(in_place=fault.partition % 2 == 0))
+
+    def _copy(self, fault: Fault, broker: int) -> None:
+        """A broker of the copy is started, or all."""
+        started = [broker] if fault.both_ways else self._brokers.ids
+        self._note(fault, started)
+        copy = CopiedCluster(self._brokers, self._place("copy"), started)
+        self._copies.append(copy)
+        self._at(time.monotonic() + fault.for_s, copy.end)
+
+    def _save_registry(self, fault: Fault, brokers: list[int]) -> None:
+        made: list[Registry] = []
+        self._restart(fault, brokers, lambda: made.append(Registry(self._brokers, self._place("registry"))), "saved")
+        again = partial(self._put_registry_back, fault, made[0])
+        self._at(time.monotonic() + fault.for_s, lambda: self._once_running(fault, brokers, again))
+
+    def _put_registry_back(self, fault: Fault, registry: Registry, brokers: list[int]) -> None:
+        told: dict[int, int] = {}
+
+        def put_back() -> Callable[[], None]:
+            told.update((broker, len(self._brokers.output(broker))) for broker in brokers)
+            registry.put_back()
+            return registry.recover
+
+        end = self._take_apart(fault, brokers, put_back)
+        self._recover_once_refused(told, end, time.monotonic() + REFUSED_TIMEOUT_S)
+
+    def _recover_once_refused(self, told: dict[int, int], end: Callable[[], None], until_s: float) -> None:
+        """Every start is refused, and names what the operator has to do."""
+        silent = [
+            broker
+            for broker, before in told.items()
+            if self._brokers.running(broker) or "cluster recover" not in self._brokers.output(broker)[before:]
+        ]
+        if silent and time.monotonic() < until_s:
+            self._at(time.monotonic() + 0.1, partial(self._recover_once_refused, told, end, until_s))
+            return
+        self.failures += [f"broker {broker} did not refuse an old registry" for broker in silent]
+        end()
+
+    def _take_apart(
+        self, fault: Fault, brokers: list[int], change: Callable[[], Callable[[], None]]
+    ) -> Callable[[], None]:
+        """Starts brokers with other directories than they had. Returns what gives them theirs back."""
+        ends: list[Callable[[], None]] = []
+        self._apart = True
+        self._brokers.doubtful.update(brokers)
+        self._restart(fault, brokers, lambda: ends.append(change()))
+
+        def give_back() -> None:
+            ends[0]()
+            self._brokers.doubtful.difference_update(brokers)  # those that were refused are known to be by now
+            self._apart = False
+
+        def end() -> None:
+            self._restart(fault, brokers, give_back, "given back")
+
+        return end
+
+    def _restart(self, fault: Fault, brokers: list[int], change: Callable[[], object], what: str = "") -> None:
+        """Kills brokers, changes something, and starts them."""
+        self._note(fault, brokers, what)
+        self._note_failover(fault, brokers)
+        for broker in brokers:
+            if self._brokers.running(broker):
+                self._brokers.kill(broker)
+        change()
+        for broker in brokers:
+            self._brokers.start(broker)
+
+    def _note(self, fault: Fault, brokers: list[int], what: str = "") -> None:
+        names = ",".join(map(str, brokers))
+        refused = "".join(f", {broker} refused with {code}" for broker, code in self._brokers.refused.items())
+        now = time.monotonic() - self._began_s
+        self.done.append(f"{fault.role.value} {names} {what or fault.deed.value} at {now:.1f}{refused}")
+
+    def _place(self, name: str) -> Path:
+        return self._brokers.root / f"{name}-{next(self._places)}"
+
+    def _once_running(self, fault: Fault, brokers: list[int], deed: Callable[[list[int]], None]) -> None:
+        self._once(fault, brokers, deed, lambda: self._brokers.reachable == self._brokers.ids, 0.0)
+
+    def _once_in_sync(self, fault: Fault, brokers: list[int], deed: Callable[[list[int]], None]) -> None:
+        self._once(fault, brokers, deed, self._all_in_sync, SETTLED_S)
+
+    def _once(
+        self,
+        fault: Fault,
+        brokers: list[int],
+        deed: Callable[[list[int]], None],
+        is_so: Callable[[], bool],
+        settled_s: float,
+    ) -> None:
+        """Does something to brokers when a condition has held for a while, and all have their own directories."""
+        until_s = time.monotonic() + SYNC_TIMEOUT_S
+        since_s: float | None = None
+
+        def look() -> None:
+            nonlocal since_s
+            now = time.monotonic()
+            if self._apart or not is_so():
+                since_s = None
+            elif since_s is None:
+                since_s = now
+            if since_s is not None and now >= since_s + settled_s:
+                deed(brokers)
+            elif now < until_s:
+                self._at(now + 0.2, look)
+            else:
+                self.done.append(
+                    f"broker {','.join(map(str, brokers))} not {fault.deed.value}, as not all were in sync"
+                )
+
+        look()
 
     def _start_at(self, at_s: float, target: Target) -> None:
         processes, number = target
@@ -241,6 +399,8 @@ class Executor:
         return int(self._brokers.describe().controller_id)
 
     def _note_failover(self, fault: Fault, targets: list[int]) -> None:
+        if not self._brokers.reachable:
+            return
         try:
             led = {
                 TopicPartition(topic.name, partition.partition)

@@ -16,7 +16,7 @@ from barnabas.types import TopicPartition
 from cluster.brokers import ClusterProcesses
 from cluster.clients import Client
 from cluster.history import History
-from cluster.plan import Fault
+from cluster.plan import Deed, Fault
 from cluster.witness import Witness
 from network_namespaces import Network
 from zookeeper_server import ZooKeeperEnsemble
@@ -29,13 +29,15 @@ trap 'exit 0' TERM
 while :; do
     "$@"
     code=$?
-    case $code in 1 | 2) sleep 1 ;; *) exit $code ;; esac
+    case $code in 1 | 2 | 75) sleep 1 ;; *) exit $code ;; esac
 done
 """
 """Starts a broker anew that could not start, because ZooKeeper has lost its quorum meanwhile, or still takes the broker
 for live whose directory is lost. A traceback, or a death by a signal, is a failure of the round all the same."""
 DELAYS_S = ((0.0, 0.02), (0.02, 0.2), (0.1, 1.0))
 LOSSES = (0.0, 0.05, 0.3)
+LARGEST_BYTES = (300, 576, 1400)
+"""The packets that pass where the rest is swallowed without a word: TCP connects, heartbeats pass, batches do not."""
 
 
 class ZooKeepers:
@@ -75,12 +77,14 @@ class ZooKeepers:
 class ClusterMachines(ClusterProcesses):
     """Machines 1 to N with broker and ZooKeeper; `ClusterProcesses` on a `Network`, on whose router all clients are."""
 
-    def __init__(self, root: Path, brokers: int, settings: Mapping[str, str], network: Network) -> None:
+    def __init__(
+        self, root: Path, brokers: int, settings: Mapping[str, str], network: Network, directories: int = 1
+    ) -> None:
         own = {
             "advertise": "listeners",  # in a container the router would be taken for its gateway
             "zookeeper.connection.timeout.ms": "600000",  # a broker that starts waits until ZooKeeper has a quorum
         }
-        super().__init__(root, brokers, {**settings, **own}, first_port=FIRST_PORT)
+        super().__init__(root, brokers, {**settings, **own}, first_port=FIRST_PORT, directories=directories)
         self._network = network
         for number in self.ids:
             network.add(number)
@@ -109,7 +113,7 @@ class ClusterMachines(ClusterProcesses):
         own_processes = ["unshare", "--pid", "--fork", "--kill-child"]
         return [*self._network.command(broker), *own_processes, "sh", "-c", SERVICE_MANAGER, "sh"]
 
-    def _registry(self) -> list[str]:
+    def _registry(self, file: Path) -> list[str]:
         return ["--zookeeper", f"{self._ensemble.address}/faults"]
 
     def _send(self, pid: int, number: int) -> None:
@@ -125,7 +129,13 @@ class ClusterMachines(ClusterProcesses):
         return self._network.cut(broker, other, one_way=not both_ways)
 
     def worsen(self, broker: int, other: int, fault: Fault) -> Callable[[], None]:
-        """Delays and loses packets between two machines. Returns what ends it."""
+        """Delays and loses packets between two machines, or the large ones. Returns what ends it."""
+        if fault.deed is Deed.SWALLOW:
+            size = LARGEST_BYTES[fault.partition % len(LARGEST_BYTES)]
+            none = (0.0, 0.0)
+            return self._network.worsen(
+                broker, other, delay_s=none, loss=0.0, seed="", one_way=not fault.both_ways, largest_bytes=size
+            )
         return self._network.worsen(
             broker,
             other,

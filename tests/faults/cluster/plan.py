@@ -1,8 +1,9 @@
 """The faults of a round, drawn from its seed before it begins.
 
 A fault names a role (the leader of a partition, the controller), not a broker: who has the role is found out when the
-fault happens. At most one data directory is lost at a time, and only when all replicas are in sync: min.insync.replicas
-promises no more.
+fault happens. At most one broker loses data directories at a time, or has old ones, and only when all replicas are in
+sync: min.insync.replicas promises no more. All brokers may find other directories than they had, or an old registry, if
+they get their own back: their starts are refused until then.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import random
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["CALM_S", "LINKS", "PAUSE_S", "ZOOKEEPER", "Deed", "Fault", "Role", "draw"]
+__all__ = ["CALM_S", "DIRECTORIES", "LINKS", "PAUSE_S", "ZOOKEEPER", "Deed", "Fault", "Role", "draw"]
 
 
 class Deed(Enum):
@@ -24,6 +25,12 @@ class Deed(Enum):
     CUT = "cut off"
     FLAP = "cut off again and again"
     WORSEN = "connected badly"
+    UNMOUNT = "started without a mount"
+    OLD_COPY = "given an old copy of its directories"
+    COPY = "copied and started beside"
+    OLD_REGISTRY = "given an old registry"
+    STARVE = "left without descriptors"
+    SWALLOW = "cut off from large packets"
 
 
 class Role(Enum):
@@ -41,7 +48,23 @@ class Role(Enum):
     CONTROLLER_AND_ZOOKEEPER_LEADER = "controller and ZooKeeper's leader"
 
 
-DEEDS = {Deed.KILL: 8, Deed.TERMINATE: 4, Deed.FREEZE: 5, Deed.WIPE: 2, Deed.CUT: 3}
+DEEDS = {
+    Deed.KILL: 8,
+    Deed.TERMINATE: 4,
+    Deed.FREEZE: 5,
+    Deed.WIPE: 2,
+    Deed.CUT: 3,
+    Deed.UNMOUNT: 3,
+    Deed.OLD_COPY: 3,
+    Deed.COPY: 2,
+    Deed.OLD_REGISTRY: 2,
+    Deed.STARVE: 2,
+}
+DIRECTORIES = {Deed.UNMOUNT, Deed.OLD_COPY, Deed.COPY, Deed.OLD_REGISTRY}
+"""Faults of what lies on the disks."""
+ALL_SHARE = 0.3
+"""How many of them meet all brokers at once."""
+AWAY_S = ((0.5, 3.0), (3.0, 10.0), (10.0, 15.0))
 ROLES = {
     Role.LEADER: 5,
     Role.FOLLOWER: 3,
@@ -51,10 +74,16 @@ ROLES = {
     Role.ANY: 1,
     Role.ALL: 1,
 }
-LINKS = {Deed.CUT, Deed.FLAP, Deed.WORSEN}
+LINKS = {Deed.CUT, Deed.FLAP, Deed.WORSEN, Deed.SWALLOW}
 """Faults of a machine's links. All others hit processes."""
 ZOOKEEPER = {Role.ZOOKEEPER_LEADER, Role.QUORUM, Role.CONTROLLER_AND_ZOOKEEPER_LEADER}
-MACHINES_DEEDS = {**DEEDS, Deed.CUT: 8, Deed.FLAP: 4, Deed.WORSEN: 4}
+MACHINES_DEEDS = {
+    **{deed: weight for deed, weight in DEEDS.items() if deed not in (Deed.COPY, Deed.OLD_REGISTRY, Deed.STARVE)},
+    Deed.CUT: 8,
+    Deed.FLAP: 4,
+    Deed.WORSEN: 4,
+    Deed.SWALLOW: 4,
+}
 MACHINES_ROLES = {
     **ROLES,
     Role.ZOOKEEPER_LEADER: 4,
@@ -124,13 +153,18 @@ def draw(
     while at_s < seconds - 1.0:
         deed = rng.choices([*deed_weights], [*deed_weights.values()])[0]
         role = rng.choices([*role_weights], [*role_weights.values()])[0]
-        if role in ZOOKEEPER and deed in (Deed.TERMINATE, Deed.WIPE):
+        if role in ZOOKEEPER and deed in (Deed.TERMINATE, Deed.WIPE, Deed.STARVE, *DIRECTORIES):
             deed = Deed.KILL
+        meets_all = rng.random() < ALL_SHARE
+        if deed is Deed.OLD_REGISTRY or (meets_all and deed in (Deed.UNMOUNT, Deed.OLD_COPY)):
+            role = Role.ALL
         longest = FROZEN_S if deed is Deed.FREEZE or role is Role.QUORUM else DOWN_S
         if deed in LINKS:
             longest = MACHINES_CUT_S if machines else CUT_S
+        if deed in DIRECTORIES:
+            longest = AWAY_S
         for_s = min(rng.uniform(*rng.choice(longest)), max(seconds - at_s, 0.5))
-        if role is Role.ALL and deed in (Deed.WIPE, *LINKS):
+        if role is Role.ALL and deed in (Deed.WIPE, Deed.COPY, *LINKS):
             role = Role.ANY
         fault = Fault(
             at_s,

@@ -26,9 +26,10 @@ class Batch(NamedTuple):
         return f"offsets {self.base_offset} to {self.last_offset} in epoch {self.leader_epoch}"
 
 
-def log_bytes(directory: Path) -> bytes:
-    """Returns all batches of a replica. Replicas may begin new segments at different places: that is no difference."""
-    return b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
+def log_bytes(*directories: Path) -> bytes:
+    """Returns all batches of a replica, which lies in one of these. Replicas may begin new segments at different
+    places: that is no difference."""
+    return b"".join(path.read_bytes() for each in directories for path in sorted(each.glob("*.log")))
 
 
 def batches(data: bytes) -> list[Batch]:

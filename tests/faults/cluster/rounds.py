@@ -18,7 +18,7 @@ from barnabas.types import TopicPartition
 from cluster.brokers import BrokersFailed, ClusterProcesses
 from cluster.checker import check
 from cluster.executor import Executor
-from cluster.plan import PAUSE_S, Deed, draw
+from cluster.plan import DIRECTORIES, PAUSE_S, Deed, draw
 from cluster.replicas import difference, log_bytes
 from cluster.timeline import Felt, felt, longest_gap, summary, unserved
 from cluster.workload import FEED, GROUP, LEDGER, PARTITIONS, TRANSACTIONAL_ID, Workload
@@ -89,7 +89,7 @@ class Round:
         self._options, self._dumps = options, dumps
         self.report = Report(seed)
         self._replicas = min(REPLICAS, options.brokers)
-        deeds = set(options.deeds) - ({Deed.WIPE, Deed.CUT} if options.brokers == 1 else set())
+        deeds = set(options.deeds) - ({Deed.WIPE, Deed.CUT, *DIRECTORIES} if options.brokers == 1 else set())
         self._faults = draw(
             self._rng,
             options.seconds,
@@ -98,6 +98,7 @@ class Round:
             options.pause_s,
             machines=network is not None,
         )
+        directories = self._rng.choice((1, 2))
         self._brokers: ClusterProcesses
         if network is None:
             self._brokers = ClusterProcesses(
@@ -106,6 +107,7 @@ class Round:
                 self._settings(),
                 first_port=options.port,
                 linked=any(fault.deed is Deed.CUT for fault in self._faults),
+                directories=directories,
             )
             self._workload = Workload(self._brokers.bootstrap, self._rng, options.traced)
         else:
@@ -113,7 +115,7 @@ class Round:
 
             session_ms = self._rng.choice(ZOOKEEPER_SESSIONS_MS)
             settings = {**self._settings(), "zookeeper.session.timeout.ms": f"{session_ms}"}
-            self._brokers = machines = ClusterMachines(root, options.brokers, settings, network)
+            self._brokers = machines = ClusterMachines(root, options.brokers, settings, network, directories)
             self._workload = Workload(machines.bootstrap, self._rng, options.traced, machines.witnesses)
 
     def _settings(self) -> dict[str, str]:
@@ -166,7 +168,14 @@ class Round:
                 processes.thaw(number)
                 if not processes.running(number) and not self._brokers.ended:
                     processes.start(number)
-        self._workload.wait_until("the replicas are in sync", self._brokers.out_of_sync)
+
+        def out_of_sync() -> list[str]:
+            self._brokers.start_refused()
+            return self._brokers.out_of_sync() or [
+                f"{broker}" for broker in self._brokers.ids if not self._brokers.running(broker)
+            ]
+
+        self._workload.wait_until("the replicas are in sync", out_of_sync)
         self.report.mended_s = time.monotonic() - began_s
 
     # --- the check --------------------------------------------------------------------------------------------------
@@ -196,7 +205,7 @@ class Round:
         while left:
             different = []
             for topic_partition, replicas in left:
-                logs = {broker: log_bytes(self._log_dir(broker, topic_partition)) for broker in replicas}
+                logs = {broker: log_bytes(*self._log_dirs(broker, topic_partition)) for broker in replicas}
                 if what := difference(logs):
                     different.append((topic_partition, replicas, what))
             if different and time.monotonic() > deadline:
@@ -205,8 +214,10 @@ class Round:
             left = [(topic_partition, replicas) for topic_partition, replicas, _ in different]
             time.sleep(0.2 if left else 0.0)
 
-    def _log_dir(self, broker: int, topic_partition: TopicPartition) -> Path:
-        return self._brokers.data_dir(broker) / f"{topic_partition.topic}-{topic_partition.partition}"
+    def _log_dirs(self, broker: int, topic_partition: TopicPartition) -> list[Path]:
+        """Returns where a replica may lie: in one of its broker's directories."""
+        name = f"{topic_partition.topic}-{topic_partition.partition}"
+        return [directory / name for directory in self._brokers.data_dirs(broker)]
 
     def _dump(self) -> None:
         """Kafka's DumpLogSegments reads a replica, where Kafka is."""
@@ -215,7 +226,7 @@ class Round:
         if shutil.which("java") is None:
             return
         broker = self._rng.choice(self._brokers.ids)
-        files = sorted(self._log_dir(broker, PARTITIONS[FEED][0]).glob("*.log"))
+        files = [file for each in self._log_dirs(broker, PARTITIONS[FEED][0]) for file in sorted(each.glob("*.log"))]
         command = ["java", "-cp", f"{KAFKA_LIBS}/*", "org.apache.kafka.tools.DumpLogSegments", "--print-data-log"]
         done = subprocess.run(
             [*command, "--files", ",".join(map(str, files))],

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+import cluster.executor
+from cluster.directories import Registry
 from cluster.executor import Executor
 from cluster.plan import Deed, Fault, Role
 
@@ -52,6 +57,20 @@ class Brokers(Processes):
         self.zookeepers = Processes(self.deeds, "ZooKeeper ")
         self.behind: list[str] = []
         self.looks = 0
+        self.root = Path()
+        self.may_wait = False
+        self.doubtful: set[int] = set()
+        self.refused: dict[int, int] = {}
+
+    def data_dirs(self, broker: int) -> list[Path]:
+        return [self.root / f"broker-{broker}"]
+
+    def start_refused(self) -> None:
+        pass
+
+    def starve(self, broker: int, descriptors: int) -> Callable[[], None]:
+        self.deeds.append(f"starve {broker}")
+        return lambda: self.deeds.append(f"feed {broker}")
 
     def wipe(self, broker: int) -> None:
         assert broker not in self.up
@@ -84,6 +103,52 @@ class Brokers(Processes):
     def topics(self) -> dict[str, Any]:
         partitions = [SimpleNamespace(partition=0, leader=2, replicas=(2, 1, 3))]
         return {LEDGER: SimpleNamespace(name=LEDGER, in_order=lambda: partitions)}
+
+
+class BrokersWithDirectories(Brokers):
+    """What they find when they start is in `found`; they leave it changed."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self.root = root
+        self.found: list[tuple[int, str]] = []
+        for broker in self.ids:
+            self.data_dirs(broker)[0].mkdir()
+            (self.data_dirs(broker)[0] / "log").write_text("0")
+
+    def start(self, broker: int) -> None:
+        super().start(broker)
+        log = self.data_dirs(broker)[0] / "log"
+        text = log.read_text() if log.exists() else ""
+        self.found.append((broker, text))
+        log.write_text(f"{len(self.found)}")
+
+
+class BrokersWithRegistry(BrokersWithDirectories):
+    """Each start changes the registry. Where this does not know the last one, all but the `careless` are refused."""
+
+    def __init__(self, root: Path, careless: int = 0) -> None:
+        super().__init__(root)
+        self.registry = root / "registry.db"
+        self.registry.write_text("0")
+        self._careless, self._last, self._told = careless, "0", {1: "", 2: "", 3: ""}
+
+    def registry_files(self) -> list[Path]:
+        return [self.registry] if self.registry.exists() else []
+
+    def output(self, broker: int) -> str:
+        return self._told[broker]
+
+    def start(self, broker: int) -> None:
+        if self.registry.read_text() == self._last:
+            super().start(broker)
+            self._last = f"{len(self.found)}"
+            self.registry.write_text(self._last)
+        elif broker == self._careless:
+            super().start(broker)
+        else:
+            self._told[broker] += "use `barnabas cluster recover`"
+            self.deeds.append(f"refuse {broker}")
 
 
 def run(brokers: Brokers, *faults: Fault) -> Executor:
@@ -166,3 +231,43 @@ def test_a_bad_connection_ends() -> None:
     brokers = Brokers()
     run(brokers, Fault(0.0, Deed.WORSEN, Role.ANY, 1, 0.05, one_peer=True))
     assert brokers.deeds == ["worsen 2 and 3", "mend 2 and 3"]
+
+
+def test_a_mount_that_is_away_for_a_start_comes_back(tmp_path: Path) -> None:
+    brokers = BrokersWithDirectories(tmp_path)
+    run(brokers, Fault(0.0, Deed.UNMOUNT, Role.LEADER, 0, 0.05))
+    assert brokers.found == [(2, ""), (2, "0")]
+    assert brokers.may_wait
+    assert not brokers.doubtful
+
+
+def test_an_old_copy_stays_where_one_broker_gets_it(tmp_path: Path) -> None:
+    brokers = BrokersWithDirectories(tmp_path)
+    run(brokers, Fault(0.0, Deed.OLD_COPY, Role.LEADER, 0, 0.05, both_ways=False))
+    assert brokers.found == [(2, "0"), (2, "0")]
+
+
+def test_all_brokers_get_their_own_directories_back(tmp_path: Path) -> None:
+    brokers = BrokersWithDirectories(tmp_path)
+    run(brokers, Fault(0.0, Deed.OLD_COPY, Role.ALL, 0, 0.05, both_ways=False))
+    assert brokers.found == [(1, "0"), (2, "0"), (3, "0")] * 2 + [(1, "1"), (2, "2"), (3, "3")]
+
+
+def test_descriptors_come_back() -> None:
+    brokers = Brokers()
+    run(brokers, Fault(0.0, Deed.STARVE, Role.LEADER, 0, 0.05))
+    assert brokers.deeds == ["starve 2", "feed 2"]
+
+
+@pytest.mark.parametrize(("careless", "failures"), [(0, []), (2, ["broker 2 did not refuse an old registry"])])
+def test_an_old_registry_is_refused_and_made_anew(
+    careless: int, failures: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brokers = BrokersWithRegistry(tmp_path, careless)
+    monkeypatch.setattr(Registry, "recover", lambda _: brokers.registry.write_text(brokers._last))
+    monkeypatch.setattr(cluster.executor, "REFUSED_TIMEOUT_S", 0.2)
+    executor = run(brokers, Fault(0.0, Deed.OLD_REGISTRY, Role.ALL, 0, 0.05))
+    assert executor.failures == failures
+    assert brokers.up == {1, 2, 3}
+    assert {f"refuse {broker}" for broker in (1, 2, 3) if broker != careless} <= set(brokers.deeds)
+    assert not brokers.doubtful

@@ -3,7 +3,7 @@
 import random
 from itertools import pairwise
 
-from cluster.plan import LINKS, ZOOKEEPER, Deed, Role, draw
+from cluster.plan import DIRECTORIES, LINKS, ZOOKEEPER, Deed, Role, draw
 
 
 def test_the_same_seed_draws_the_same_faults() -> None:
@@ -23,13 +23,17 @@ def test_faults_come_in_order_within_the_round_and_never_take_all_directories() 
         faults = draw(random.Random(seed), 60, 6, set(Deed), machines=machines)
         assert all(before.at_s < after.at_s for before, after in pairwise(faults))
         assert all(0 < fault.at_s < fault.at_s + fault.for_s <= 60.5 for fault in faults if fault.for_s)
-        assert not any(fault.role is Role.ALL and fault.deed in (Deed.WIPE, *LINKS) for fault in faults)
-        assert not any(fault.role in ZOOKEEPER and fault.deed is Deed.WIPE for fault in faults)
+        assert not any(fault.role is Role.ALL and fault.deed in (Deed.WIPE, Deed.COPY, *LINKS) for fault in faults)
+        assert not any(fault.role in ZOOKEEPER and fault.deed in (Deed.WIPE, *DIRECTORIES) for fault in faults)
         seen |= {(machines, fault.deed, fault.role) for fault in faults}
-    deeds, roles = set(Deed), set(Role) - {Role.ALL}
-    assert seen >= {(True, deed, role) for deed in deeds for role in roles - ZOOKEEPER}
-    assert seen >= {(True, deed, role) for deed in deeds - {Deed.WIPE, Deed.TERMINATE} for role in ZOOKEEPER}
-    deeds -= {Deed.FLAP, Deed.WORSEN}
+    deeds, roles = set(Deed) - {Deed.OLD_REGISTRY}, set(Role) - {Role.ALL}
+    of_machines = deeds - {Deed.COPY, Deed.STARVE}
+    assert seen >= {(True, deed, role) for deed in of_machines for role in roles - ZOOKEEPER}
+    assert seen >= {
+        (True, deed, role) for deed in of_machines - {Deed.WIPE, Deed.TERMINATE, *DIRECTORIES} for role in ZOOKEEPER
+    }
+    assert seen >= {(False, deed, Role.ALL) for deed in (Deed.UNMOUNT, Deed.OLD_COPY, Deed.OLD_REGISTRY)}
+    deeds -= {Deed.FLAP, Deed.WORSEN, Deed.SWALLOW}
     assert {each for each in seen if not each[0] and each[2] is not Role.ALL} == {
         (False, deed, role) for deed in deeds for role in roles - ZOOKEEPER
     }
