@@ -72,6 +72,7 @@ def main() -> int:
     several.add_argument(
         "--trace", default="", metavar="eos,msg", help="what librdkafka's idempotent producer tells on standard error"
     )
+    several.add_argument("--plant", default="", help="a bug of all brokers that is to be found, one of planted.py")
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="barnabas-faults-"))
     if options.test == CLUSTER:
@@ -111,6 +112,7 @@ def run_cluster(options: argparse.Namespace, root: Path) -> int:
         frozenset(Deed[name.strip().upper()] for name in options.deeds.split(",") if name.strip()),
         keep=options.keep,
         traced=options.trace,
+        planted=options.plant,
         pause_s=CALM_S if options.calm else PAUSE_S,
     )
     failed = 1

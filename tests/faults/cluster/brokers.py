@@ -20,6 +20,7 @@ from barnabas.errors import BarnabasError
 from barnabas.testing.cluster.ports import ReservedPort
 from barnabas.types import BrokerId
 from bench.attached import attached
+from cluster.bad_machine import BadMachine, build
 from cluster.links import Links
 from cluster.plan import Fault
 
@@ -28,10 +29,11 @@ __all__ = ["BrokersFailed", "ClusterProcesses", "Processes"]
 HOST = "127.0.0.1"
 PEERS = "PEERS"
 """The listener for brokers, where it has to be named."""
+PLANTED = Path(__file__).with_name("planted.py")
 READY_TIMEOUT_S = 60.0
 TERMINATED_TIMEOUT_S = 60.0
-REFUSED, NOT_YET = 2, 75
-"""The exit codes of `serve` that refuse a start: until the operator does something, and until something passes."""
+FAILED, REFUSED, NOT_YET = 1, 2, 75
+"""The exit codes of `serve`; two refuse a start: until the operator does something, and until something passes."""
 RESTARTED_AFTER_S = 1.0
 """A service manager starts a broker again after it, whose start was refused for a reason that passes."""
 ASKED_TIMEOUT_S = 3.0
@@ -66,7 +68,8 @@ class ClusterProcesses:
 
     The output of a broker is beside its data directory, which may be wiped. ``ended`` names the brokers that ended
     although nobody had asked them to. ``refused`` has the brokers whose start was refused by a code that is promised:
-    once starts `may_wait` any may be told to wait, and those in `doubtful` that something has to be done.
+    once starts `may_wait` any may be told to wait, and those in `doubtful` that something has to be done. Those
+    that are `failing` lack what every program needs, and may end.
     """
 
     def __init__(
@@ -78,16 +81,20 @@ class ClusterProcesses:
         first_port: int = 0,
         linked: bool = False,
         directories: int = 1,
+        bad_machines: bool = False,
+        planted: str = "",
     ) -> None:
         """The ports are ``first_port`` and the following ones (0: ports that nobody else gets until ``stop_all``). Each
         broker has so many data ``directories``.
-        ``linked``: connections between brokers pass through `Links`, which needs three times as many."""
+        ``linked``: connections between brokers pass through `Links`, which needs three times as many. ``bad_machines``:
+        each broker has a `BadMachine`. ``planted``: the name of a bug that all have."""
         self.root = root
         self.ids = list(range(1, brokers + 1))
         self.ended: list[str] = []
         self.frozen: set[int] = set()
         self.refused: dict[int, int] = {}
         self.doubtful: set[int] = set()
+        self.failing: set[int] = set()
         self.may_wait = False
         self._directories = directories
         self._due_s: dict[int, float] = {}
@@ -96,6 +103,9 @@ class ClusterProcesses:
         self._ports = range(first_port, first_port + count) if first_port else [port.number for port in self._reserved]
         self._settings = settings
         self.links = Links({id_: self._peer_ports(id_) for id_ in self.ids}) if linked else None
+        self._planted = planted
+        self._has_bad_machines = bad_machines
+        self.machines: dict[int, BadMachine] = {}
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._asked: set[int] = set()
 
@@ -145,7 +155,8 @@ class ClusterProcesses:
         if process.poll() is not None and broker not in self._asked:
             self._asked.add(broker)
             code = process.returncode
-            if self.may_wait and (code == NOT_YET or (code == REFUSED and broker in self.doubtful)):
+            is_promised = self.may_wait and (code == NOT_YET or (code == REFUSED and broker in self.doubtful))
+            if is_promised or (broker in self.failing and code in (FAILED, REFUSED, NOT_YET)):
                 self.refused[broker] = code
                 self._due_s[broker] = time.monotonic() + RESTARTED_AFTER_S
                 return False
@@ -174,7 +185,7 @@ class ClusterProcesses:
             self._processes[broker] = subprocess.Popen(
                 attached(command),
                 cwd=self.root,
-                env={name: value for name, value in os.environ.items() if not name.startswith("BARNABAS_")},
+                env=self._environment(broker),
                 start_new_session=True,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -185,13 +196,20 @@ class ClusterProcesses:
     def start_refused(self) -> None:
         """Starts those again whose last start was refused for a reason that passes, as a service manager does."""
         for broker in self.ids:
-            is_due = self.refused.get(broker) == NOT_YET and self._due_s[broker] <= time.monotonic()
+            is_due = self.refused.get(broker) in (FAILED, NOT_YET) and self._due_s[broker] <= time.monotonic()
             if is_due and not self.running(broker):
                 self.start(broker)
 
+    def _environment(self, broker: int) -> dict[str, str]:
+        found = {name: value for name, value in os.environ.items() if not name.startswith("BARNABAS_")}
+        if self._planted:
+            found["PYTHONPATH"] = os.pathsep.join([*sys.path, str(PLANTED.parents[2])])
+        return found | (self.machines[broker].environment if broker in self.machines else {})
+
     def command(self, broker: int, root: Path, registry: Path, listeners: Mapping[str, str]) -> list[str]:
         """Returns the command that serves as a broker with the directories and the registry that are there."""
-        command = [sys.executable, "-m", "barnabas", "serve"]
+        program = [str(PLANTED), self._planted] if self._planted else ["-m", "barnabas"]
+        command = [sys.executable, *program, "serve"]
         for directory in self.data_dirs(broker, root):
             command += ["--data-dir", str(directory)]
         if len(self.ids) > 1:
@@ -262,16 +280,28 @@ class ClusterProcesses:
 
     def starve(self, broker: int, descriptors: int) -> Callable[[], None]:
         """Leaves a broker so many descriptors beside those that it has. Returns what ends it."""
+        return self._limit(broker, resource.RLIMIT_NOFILE, lambda proc: len(os.listdir(proc / "fd")) + descriptors)
+
+    def leave_without_memory(self, broker: int, megabytes: int) -> Callable[[], None]:
+        """Leaves a broker so much memory beside that it has. Returns what ends it."""
+
+        def size(proc: Path) -> int:
+            pages = int((proc / "statm").read_text().split()[0])
+            return pages * resource.getpagesize() + (megabytes << 20)
+
+        return self._limit(broker, resource.RLIMIT_AS, size)
+
+    def _limit(self, broker: int, kind: int, limit: Callable[[Path], int]) -> Callable[[], None]:
+        """Sets a limit by what /proc tells of a broker. Returns what takes it back."""
         if not self.running(broker):
             return lambda: None
         process = self._processes[broker]
-        before = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
-        there = len(os.listdir(f"/proc/{process.pid}/fd"))
-        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (there + descriptors, before[1]))
+        before = resource.prlimit(process.pid, kind)
+        resource.prlimit(process.pid, kind, (limit(Path(f"/proc/{process.pid}")), before[1]))
 
         def end() -> None:
             if process.poll() is None:
-                resource.prlimit(process.pid, resource.RLIMIT_NOFILE, before)
+                resource.prlimit(process.pid, kind, before)
 
         return end
 
@@ -286,6 +316,8 @@ class ClusterProcesses:
                 self.kill(broker)
         if self.links is not None:
             self.links.close()
+        for machine in self.machines.values():
+            machine.close()
         for port in self._reserved:
             port.release()
 
@@ -304,6 +336,11 @@ class ClusterProcesses:
 
     def start_all(self) -> None:
         """Starts all. Returns once every broker names all of them."""
+        if self._has_bad_machines:
+            library = self.root / "bad_machine.so"
+            self.root.mkdir(parents=True, exist_ok=True)
+            build(library)
+            self.machines = {broker: BadMachine(library, self.root / f"machine-{broker}") for broker in self.ids}
         for broker in self.ids:
             self.start(broker)
         self.wait_until_ready()

@@ -13,6 +13,7 @@ from pathlib import Path
 from barnabas.errors import BarnabasError
 from barnabas.metadata.partitioning import partition_for
 from barnabas.types import TopicPartition
+from cluster.bad_machine import Calls
 from cluster.brokers import TERMINATED_TIMEOUT_S, ClusterProcesses, Processes
 from cluster.directories import CopiedCluster, Registry, Stock, unmount
 from cluster.history import CutOff
@@ -31,6 +32,12 @@ OLD_FOR_S = 4.0
 """The time for which all brokers find old copies, before they get their newer directories back."""
 FLAP_S = (0.1, 1.5)
 """The time for which links that flap are cut, and for which they are whole."""
+
+CALLS = (Calls.READS, Calls.WRITES, Calls.SYNCS, Calls.ALL)
+ONE_IN = (1, 2, 30)
+REGISTRY_SHARE = 0.3
+JUMPS_S = (-3600.0, -40.0, -1.0, 1.0, 40.0, 3600.0)
+MEGABYTES = (0, 1, 8)
 
 Target = tuple[Processes, int]
 
@@ -52,6 +59,13 @@ class Executor:
         """Whether brokers have other directories now than those that are to count."""
         self._places = count()
         self._copies: list[CopiedCluster] = []
+        self._of_machines = {
+            Deed.STARVE: self._starve,
+            Deed.MEMORY: self._leave_without_memory,
+            Deed.CLOCK: self._set_clock,
+            Deed.FAIL_DISK: self._fail_disk,
+            Deed.HANG_DISK: self._hang_disk,
+        }
 
     def run(self, faults: list[Fault], seconds: float) -> None:
         """Returns after so many seconds, when each fault has ended."""
@@ -103,9 +117,10 @@ class Executor:
         self._note_failover(fault, brokers)
         if fault.deed is Deed.TERMINATE:
             self._terminate(fault, brokers)
-        elif fault.deed is Deed.STARVE:
+        elif fault.deed in self._of_machines:
+            rng = random.Random(f"{fault.at_s}")
             for broker in brokers:
-                self._at(time.monotonic() + fault.for_s, self._brokers.starve(broker, fault.partition))
+                self._at(time.monotonic() + fault.for_s, self._of_machines[fault.deed](fault, broker, rng))
         elif fault.deed in LINKS:
             {Deed.CUT: self._cut, Deed.FLAP: self._flap, Deed.WORSEN: self._worsen, Deed.SWALLOW: self._worsen}[
                 fault.deed
@@ -186,6 +201,49 @@ class Executor:
         """Returns those of the others to which the links of a broker are hit."""
         others = [other for other in self._brokers.ids if other != broker]
         return [others[fault.partition % len(others)]] if fault.one_peer else others
+
+    # --- what the machine of a broker lacks; each returns what ends it ----------------------------------------------
+
+    def _starve(self, fault: Fault, broker: int, _: random.Random) -> Callable[[], None]:
+        return self._brokers.starve(broker, fault.partition)
+
+    def _leave_without_memory(self, fault: Fault, broker: int, rng: random.Random) -> Callable[[], None]:
+        return self._failing(fault, broker, self._brokers.leave_without_memory(broker, rng.choice(MEGABYTES)))
+
+    def _set_clock(self, fault: Fault, broker: int, rng: random.Random) -> Callable[[], None]:
+        machine = self._brokers.machines[broker]
+        machine.set_clock(rng.choice(JUMPS_S))
+        return partial(machine.set_clock, 0.0)
+
+    def _fail_disk(self, fault: Fault, broker: int, rng: random.Random) -> Callable[[], None]:
+        machine = self._brokers.machines[broker]
+        machine.fail(self._disk(fault, broker, rng), rng.choice(CALLS), rng.choice(ONE_IN))
+        return self._failing(fault, broker, machine.heal)
+
+    def _hang_disk(self, fault: Fault, broker: int, rng: random.Random) -> Callable[[], None]:
+        machine = self._brokers.machines[broker]
+        machine.hang(self._disk(fault, broker, rng), rng.choice(CALLS))
+        return machine.heal
+
+    def _disk(self, fault: Fault, broker: int, rng: random.Random) -> str:
+        """Returns what the paths on it begin with. All brokers share the registry's alone."""
+        disks = [f"{each}/" for each in self._brokers.data_dirs(broker)]
+        if self._brokers.zookeepers is None and (fault.role is Role.ALL or rng.random() < REGISTRY_SHARE):
+            disks = [str(self._brokers.registry)]
+        disk = rng.choice(disks)
+        self.done[-1] += f" ({Path(disk).name})"
+        return disk
+
+    def _failing(self, fault: Fault, broker: int, end: Callable[[], None]) -> Callable[[], None]:
+        """The broker may end meanwhile, and is started anew afterwards: it may have given a directory up."""
+        self._brokers.failing.add(broker)
+
+        def end_and_start() -> None:
+            end()
+            self._restart(fault, [broker], lambda: None, "started anew")
+            self._brokers.failing.discard(broker)
+
+        return end_and_start
 
     # --- directories ------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from barnabas.types import TopicPartition
 from cluster.brokers import ClusterProcesses
@@ -29,11 +30,11 @@ trap 'exit 0' TERM
 while :; do
     "$@"
     code=$?
-    case $code in 1 | 2 | 75) sleep 1 ;; *) exit $code ;; esac
+    case $code in 1 | 75) sleep 1 ;; *) exit $code ;; esac
 done
 """
-"""Starts a broker anew that could not start, because ZooKeeper has lost its quorum meanwhile, or still takes the broker
-for live whose directory is lost. A traceback, or a death by a signal, is a failure of the round all the same."""
+"""Starts a broker anew that could not start, because ZooKeeper has lost its quorum meanwhile, or others that have
+all records are not there, as the service of `deploy` does. A traceback, or a death by a signal, is a failure."""
 DELAYS_S = ((0.0, 0.02), (0.02, 0.2), (0.1, 1.0))
 LOSSES = (0.0, 0.05, 0.3)
 LARGEST_BYTES = (300, 576, 1400)
@@ -77,14 +78,13 @@ class ZooKeepers:
 class ClusterMachines(ClusterProcesses):
     """Machines 1 to N with broker and ZooKeeper; `ClusterProcesses` on a `Network`, on whose router all clients are."""
 
-    def __init__(
-        self, root: Path, brokers: int, settings: Mapping[str, str], network: Network, directories: int = 1
-    ) -> None:
+    def __init__(self, root: Path, brokers: int, settings: Mapping[str, str], network: Network, **options: Any) -> None:
+        """The ``options`` are those of `ClusterProcesses`."""
         own = {
             "advertise": "listeners",  # in a container the router would be taken for its gateway
             "zookeeper.connection.timeout.ms": "600000",  # a broker that starts waits until ZooKeeper has a quorum
         }
-        super().__init__(root, brokers, {**settings, **own}, first_port=FIRST_PORT, directories=directories)
+        super().__init__(root, brokers, {**settings, **own}, first_port=FIRST_PORT, **options)
         self._network = network
         for number in self.ids:
             network.add(number)

@@ -12,7 +12,19 @@ import random
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["CALM_S", "DIRECTORIES", "LINKS", "PAUSE_S", "ZOOKEEPER", "Deed", "Fault", "Role", "draw"]
+__all__ = [
+    "BAD_MACHINE",
+    "CALM_S",
+    "DIRECTORIES",
+    "LINKS",
+    "ONE_MACHINE",
+    "PAUSE_S",
+    "ZOOKEEPER",
+    "Deed",
+    "Fault",
+    "Role",
+    "draw",
+]
 
 
 class Deed(Enum):
@@ -31,6 +43,10 @@ class Deed(Enum):
     OLD_REGISTRY = "given an old registry"
     STARVE = "left without descriptors"
     SWALLOW = "cut off from large packets"
+    FAIL_DISK = "given a disk that fails"
+    HANG_DISK = "given a disk that stands still"
+    CLOCK = "given another time"
+    MEMORY = "left without memory"
 
 
 class Role(Enum):
@@ -59,11 +75,22 @@ DEEDS = {
     Deed.COPY: 2,
     Deed.OLD_REGISTRY: 2,
     Deed.STARVE: 2,
+    Deed.FAIL_DISK: 4,
+    Deed.HANG_DISK: 3,
+    Deed.CLOCK: 2,
+    Deed.MEMORY: 2,
 }
+BAD_MACHINE = {Deed.FAIL_DISK, Deed.HANG_DISK, Deed.CLOCK}
+"""Faults that need a `BadMachine`."""
+DISKS = {Deed.FAIL_DISK, Deed.HANG_DISK}
+"""All brokers at once have but one disk, that of the registry's file."""
 DIRECTORIES = {Deed.UNMOUNT, Deed.OLD_COPY, Deed.COPY, Deed.OLD_REGISTRY}
 """Faults of what lies on the disks."""
 ALL_SHARE = 0.3
 """How many of them meet all brokers at once."""
+LACKS = {Deed.STARVE, Deed.MEMORY, *BAD_MACHINE}
+"""Faults of what a machine has for its processes."""
+LACKING_S = ((0.5, 3.0), (3.0, 12.0))
 AWAY_S = ((0.5, 3.0), (3.0, 10.0), (10.0, 15.0))
 ROLES = {
     Role.LEADER: 5,
@@ -76,9 +103,11 @@ ROLES = {
 }
 LINKS = {Deed.CUT, Deed.FLAP, Deed.WORSEN, Deed.SWALLOW}
 """Faults of a machine's links. All others hit processes."""
+ONE_MACHINE = {Deed.COPY, Deed.OLD_REGISTRY, Deed.STARVE, Deed.MEMORY}
+"""Faults of brokers that share a file, or that are no grandchildren of the harness."""
 ZOOKEEPER = {Role.ZOOKEEPER_LEADER, Role.QUORUM, Role.CONTROLLER_AND_ZOOKEEPER_LEADER}
 MACHINES_DEEDS = {
-    **{deed: weight for deed, weight in DEEDS.items() if deed not in (Deed.COPY, Deed.OLD_REGISTRY, Deed.STARVE)},
+    **{deed: weight for deed, weight in DEEDS.items() if deed not in ONE_MACHINE},
     Deed.CUT: 8,
     Deed.FLAP: 4,
     Deed.WORSEN: 4,
@@ -153,7 +182,7 @@ def draw(
     while at_s < seconds - 1.0:
         deed = rng.choices([*deed_weights], [*deed_weights.values()])[0]
         role = rng.choices([*role_weights], [*role_weights.values()])[0]
-        if role in ZOOKEEPER and deed in (Deed.TERMINATE, Deed.WIPE, Deed.STARVE, *DIRECTORIES):
+        if role in ZOOKEEPER and deed not in (Deed.KILL, Deed.FREEZE, *LINKS):
             deed = Deed.KILL
         meets_all = rng.random() < ALL_SHARE
         if deed is Deed.OLD_REGISTRY or (meets_all and deed in (Deed.UNMOUNT, Deed.OLD_COPY)):
@@ -163,8 +192,10 @@ def draw(
             longest = MACHINES_CUT_S if machines else CUT_S
         if deed in DIRECTORIES:
             longest = AWAY_S
+        if deed in LACKS:
+            longest = LACKING_S
         for_s = min(rng.uniform(*rng.choice(longest)), max(seconds - at_s, 0.5))
-        if role is Role.ALL and deed in (Deed.WIPE, Deed.COPY, *LINKS):
+        if role is Role.ALL and (deed in (Deed.WIPE, Deed.COPY, *LINKS) or (machines and deed in DISKS)):
             role = Role.ANY
         fault = Fault(
             at_s,

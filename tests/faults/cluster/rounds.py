@@ -11,16 +11,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from barnabas.errors import BarnabasError
 from barnabas.types import TopicPartition
 from cluster.brokers import BrokersFailed, ClusterProcesses
 from cluster.checker import check
 from cluster.executor import Executor
-from cluster.plan import DIRECTORIES, PAUSE_S, Deed, draw
+from cluster.plan import BAD_MACHINE, DIRECTORIES, PAUSE_S, Deed, draw
 from cluster.replicas import difference, log_bytes
 from cluster.timeline import Felt, felt, longest_gap, summary, unserved
+from cluster.transactional_clients import TRANSACTION_TIMEOUT_MS
 from cluster.workload import FEED, GROUP, LEDGER, PARTITIONS, TRANSACTIONAL_ID, Workload
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Options:
     dump_every: int = 10
     keep: bool = False
     traced: str = ""
+    planted: str = ""
     pause_s: tuple[float, float] = PAUSE_S
 
 
@@ -98,7 +100,11 @@ class Round:
             options.pause_s,
             machines=network is not None,
         )
-        directories = self._rng.choice((1, 2))
+        common: dict[str, Any] = {
+            "directories": self._rng.choice((1, 2)),
+            "bad_machines": any(fault.deed in BAD_MACHINE for fault in self._faults),
+            "planted": options.planted,
+        }
         self._brokers: ClusterProcesses
         if network is None:
             self._brokers = ClusterProcesses(
@@ -107,7 +113,7 @@ class Round:
                 self._settings(),
                 first_port=options.port,
                 linked=any(fault.deed is Deed.CUT for fault in self._faults),
-                directories=directories,
+                **common,
             )
             self._workload = Workload(self._brokers.bootstrap, self._rng, options.traced)
         else:
@@ -115,7 +121,7 @@ class Round:
 
             session_ms = self._rng.choice(ZOOKEEPER_SESSIONS_MS)
             settings = {**self._settings(), "zookeeper.session.timeout.ms": f"{session_ms}"}
-            self._brokers = machines = ClusterMachines(root, options.brokers, settings, network, directories)
+            self._brokers = machines = ClusterMachines(root, options.brokers, settings, network, **common)
             self._workload = Workload(machines.bootstrap, self._rng, options.traced, machines.witnesses)
 
     def _settings(self) -> dict[str, str]:
@@ -128,6 +134,7 @@ class Round:
             "transaction.state.log.replication.factor": str(self._replicas),
             "transaction.state.log.min.isr": str(min(MIN_IN_SYNC, self._replicas)),
             "transaction.state.log.num.partitions": "4",
+            "transaction.max.timeout.ms": str(TRANSACTION_TIMEOUT_MS),
             "group.initial.rebalance.delay.ms": "0",
             "group.min.session.timeout.ms": "1000",
             "log.segment.bytes": str(1 << 20),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import cluster.executor
+from cluster.bad_machine import Calls
 from cluster.directories import Registry
 from cluster.executor import Executor
 from cluster.plan import Deed, Fault, Role
@@ -49,6 +50,25 @@ class Processes:
         self.deeds.append(f"thaw {self._name}{broker}")
 
 
+class Machine:
+    """A machine that can get bad disks and another time."""
+
+    def __init__(self, deeds: list[str], broker: int) -> None:
+        self._deeds, self._broker = deeds, broker
+
+    def fail(self, path: str, calls: Calls, one_in: int) -> None:
+        self._deeds.append(f"fail {Path(path).name} of {self._broker}")
+
+    def hang(self, path: str, calls: Calls) -> None:
+        self._deeds.append(f"hang {Path(path).name} of {self._broker}")
+
+    def heal(self) -> None:
+        self._deeds.append(f"heal {self._broker}")
+
+    def set_clock(self, ahead_s: float) -> None:
+        self._deeds.append(f"set clock of {self._broker} {'right' if ahead_s == 0 else 'wrong'}")
+
+
 class Brokers(Processes):
     """Three brokers, and three ZooKeepers of which the first leads."""
 
@@ -60,6 +80,9 @@ class Brokers(Processes):
         self.root = Path()
         self.may_wait = False
         self.doubtful: set[int] = set()
+        self.failing: set[int] = set()
+        self.registry = Path("registry.db")
+        self.machines = {broker: Machine(self.deeds, broker) for broker in self.ids}
         self.refused: dict[int, int] = {}
 
     def data_dirs(self, broker: int) -> list[Path]:
@@ -71,6 +94,10 @@ class Brokers(Processes):
     def starve(self, broker: int, descriptors: int) -> Callable[[], None]:
         self.deeds.append(f"starve {broker}")
         return lambda: self.deeds.append(f"feed {broker}")
+
+    def leave_without_memory(self, broker: int, megabytes: int) -> Callable[[], None]:
+        self.deeds.append(f"leave {broker} without memory")
+        return lambda: self.deeds.append(f"give {broker} memory")
 
     def wipe(self, broker: int) -> None:
         assert broker not in self.up
@@ -257,6 +284,33 @@ def test_descriptors_come_back() -> None:
     brokers = Brokers()
     run(brokers, Fault(0.0, Deed.STARVE, Role.LEADER, 0, 0.05))
     assert brokers.deeds == ["starve 2", "feed 2"]
+
+
+@pytest.mark.parametrize(
+    ("deed", "begins", "ends"),
+    [
+        (Deed.MEMORY, "leave 2 without memory", "give 2 memory"),
+        (Deed.FAIL_DISK, "fail broker-2 of 2", "heal 2"),
+    ],
+)
+def test_a_broker_that_may_have_given_up_is_started_anew(deed: Deed, begins: str, ends: str) -> None:
+    brokers = Brokers()
+    run(brokers, Fault(0.05, deed, Role.LEADER, 0, 0.05))
+    assert brokers.deeds == [begins, ends, "kill 2", "start 2"]
+    assert not brokers.failing
+
+
+def test_a_disk_that_stood_still_and_a_clock_go_on() -> None:
+    brokers = Brokers()
+    run(brokers, Fault(0.05, Deed.HANG_DISK, Role.LEADER, 0, 0.05), Fault(0.3, Deed.CLOCK, Role.LEADER, 0, 0.05))
+    assert brokers.deeds == ["hang broker-2 of 2", "heal 2", "set clock of 2 wrong", "set clock of 2 right"]
+
+
+def test_all_brokers_have_one_disk_with_the_registry() -> None:
+    brokers = Brokers()
+    brokers.zookeepers = None  # type: ignore[assignment]
+    run(brokers, Fault(0.0, Deed.HANG_DISK, Role.ALL, 0, 0.05))
+    assert brokers.deeds[:3] == [f"hang registry.db of {broker}" for broker in (1, 2, 3)]
 
 
 @pytest.mark.parametrize(("careless", "failures"), [(0, []), (2, ["broker 2 did not refuse an old registry"])])

@@ -14,11 +14,12 @@ from barnabas.types import TopicPartition
 from cluster.clients import BACKOFF, Client, group_consumer
 from cluster.history import History, Outcome, Stream, Transaction, encode
 
-__all__ = ["Copier", "Feeder"]
+__all__ = ["TRANSACTION_TIMEOUT_MS", "Copier", "Feeder"]
 
 ABORT_SHARE = 0.15
 CALL_TIMEOUT_S = 5.0
-TRANSACTION_TIMEOUT_MS = 300_000  # longer than a round: what is left open must be ended by its producer
+TRANSACTION_TIMEOUT_MS = 7_200_000
+"""Longer than a round, and than brokers' clocks jump: what is left open must be ended by its producer."""
 
 
 class _Transactional(Client):

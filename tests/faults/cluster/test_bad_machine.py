@@ -1,0 +1,74 @@
+"""The machine with bad disks does to a process what it says, in front of Python and SQLite alike."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.bad_machine import BadMachine, Calls, build
+
+WRITE = "import os; fd = os.open('{0}/log', os.O_RDWR | os.O_CREAT); os.pwritev(fd, [b'x'], 0); print('written')"
+SYNC = f"{WRITE}; os.fdatasync(fd); print('synced')"
+QUERY = "import sqlite3; sqlite3.connect('{0}/log').execute('CREATE TABLE t (x)').connection.commit(); print('kept')"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[BadMachine]:
+    build(tmp_path / "library.so")
+    made = BadMachine(tmp_path / "library.so", tmp_path / "control")
+    yield made
+    made.close()
+
+
+def start(machine: BadMachine, code: str, directory: Path) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", code.format(directory)]
+    return subprocess.Popen(
+        command, env=machine.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+
+
+def told(machine: BadMachine, code: str, directory: Path) -> list[str]:
+    return start(machine, code, directory).communicate()[0].split()
+
+
+@pytest.mark.parametrize(
+    ("calls", "code", "expected"),
+    [
+        (Calls.WRITES, WRITE, []),
+        (Calls.READS, WRITE, ["written"]),
+        (Calls.SYNCS, SYNC, ["written"]),
+        (Calls.WRITES, QUERY, []),
+        (Calls.SYNCS, QUERY, []),
+    ],
+)
+def test_calls_fail_until_the_disk_is_good_again(
+    machine: BadMachine, tmp_path: Path, calls: Calls, code: str, expected: list[str]
+) -> None:
+    machine.fail(f"{tmp_path}/log", calls)
+    assert told(machine, code, tmp_path) == expected
+    machine.heal()
+    (tmp_path / "log").unlink(missing_ok=True)
+    assert told(machine, code, tmp_path) == [
+        *(["written"] if "written" in code else ["kept"]),
+        *["synced"] * (code == SYNC),
+    ]
+
+
+def test_calls_wait_until_the_disk_goes_on(machine: BadMachine, tmp_path: Path) -> None:
+    machine.hang(f"{tmp_path}/log", Calls.SYNCS)
+    with start(machine, SYNC.replace("written'", "written', flush=True"), tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().split() == ["written"]
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.2)
+        machine.heal()
+        assert process.stdout.readline().split() == ["synced"]
+
+
+def test_the_clock_jumps(machine: BadMachine, tmp_path: Path) -> None:
+    machine.set_clock(-3600)
+    (now,) = told(machine, "import time; print(time.time())", tmp_path)
+    assert time.time() - 3700 < float(now) < time.time() - 3500
