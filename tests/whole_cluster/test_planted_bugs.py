@@ -7,7 +7,6 @@ import pytest
 
 from barnabas.broker.coordinators import transaction_markers
 from barnabas.broker.server import Broker
-from barnabas.broker.startup.directory_age import DirectoryDoubts
 from barnabas.controller import isr_control
 from barnabas.controller.isr_control import IsrRequest
 from barnabas.metadata.delta import MetadataChange
@@ -20,6 +19,7 @@ from barnabas.registry.zookeeper.zookeeper_registry import ZooKeeperRegistry
 from barnabas.replication.partition import Partition
 from barnabas.replication.replica_manager import ReplicaManager
 from barnabas.types import FIRST_OFFSET, BrokerId, Offset
+from broker.planted_bugs import old_directories_count_as_current, replicas_are_given_up_whoever_is_there
 from replication.planted_bugs import (
     Plant,
     a_new_follower_truncates_to_its_high_watermark,
@@ -82,17 +82,6 @@ def a_change_is_taken_for_one_to_the_present_image(patch: pytest.MonkeyPatch) ->
     patch.setattr(Broker, "metadata_changed", take)
 
 
-def replicas_are_given_up_whoever_is_there(patch: pytest.MonkeyPatch) -> None:
-    """A broker that starts without its disk asks for nobody who has what was there."""
-    decide = DirectoryDoubts._in_doubt
-
-    def give_up(self: DirectoryDoubts, image: MetadataImage, dead: Any) -> Any:
-        found = decide(self, image, dead)
-        return type(found)([*found.others_decide, *found.waiting, *found.alone], {}, ())
-
-    patch.setattr(DirectoryDoubts, "_in_doubt", give_up)
-
-
 LOSSES = Options(
     faults={"wipe": 8, "wipe at once": 0, "slow link": 8, "restart": 6},
     members=0,
@@ -123,6 +112,7 @@ PLANTED: dict[Plant, Options] = {
     the_state_in_zookeeper_is_written_without_compare_and_set: ZOOKEEPER,
     a_change_is_taken_for_one_to_the_present_image: RENEWALS,
     replicas_are_given_up_whoever_is_there: DISKS,
+    old_directories_count_as_current: DISKS,
 }
 
 
