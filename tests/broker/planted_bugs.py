@@ -11,6 +11,7 @@ from barnabas.broker.startup import directory_age
 from barnabas.broker.startup.directory_age import Age, DirectoryDoubts
 from barnabas.metadata.image import MetadataImage
 from barnabas.registry import embedded
+from barnabas.registry.registry import Known
 
 
 def replicas_are_given_up_whoever_is_there(patch: pytest.MonkeyPatch) -> None:
@@ -40,7 +41,7 @@ def a_copied_registry_counts_as_the_original(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_old_registry_is_believed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(server, "image_not_older_than_copies", lambda registry, image, *_: image)
+    patch.setattr(Known, "is_newer_than", lambda *_: False)
     patch.setattr(server, "refuse_epochs_not_given", lambda *_: None)
     patch.setattr(directory_age, "age_of", lambda *_, **__: Age.CURRENT)
 

@@ -35,6 +35,7 @@ WEIGHTS: Final[Mapping[str, int]] = {
     "old copy": 0,
     "unmount": 0,
     "unmount all": 0,
+    "kill all": 0,
 }
 WEIGHTS_WITH_ZOOKEEPER: Final[Mapping[str, int]] = {
     **WEIGHTS,
@@ -77,6 +78,7 @@ class Faults:
             "old copy": self._put_copy_back,
             "unmount": self._unmount,
             "unmount all": self._unmount_all,
+            "kill all": self._kill_all,
             "cut from ZooKeeper": lambda: self._cut_from_zookeeper(self._some().name),
             "isolate from all": self._isolate_from_all,
             "quorum": self._end_quorum,
@@ -220,6 +222,14 @@ class Faults:
         else:
             machine.mount()
         self._later(DOWN_S, machine.start)
+
+    def _kill_all(self) -> None:
+        """Whoever starts first sees nobody. Disks that are away come back."""
+        for machine in self._cluster.machines.values():
+            machine.kill()
+        for machine in self._cluster.machines.values():
+            self._mount(machine)
+            self._later(DOWN_S, machine.start)
 
     def _lose_power(self) -> None:
         machine = self._some()

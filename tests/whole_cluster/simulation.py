@@ -39,7 +39,7 @@ DURABLE: Final = Options(settings={"durability": "fsync"}, faults={"blackout": 3
 """Records are acknowledged when they are on the disks, so the power of all brokers may fail."""
 ZOOKEEPER: Final = Options(zookeeper=True)
 DISKS: Final = Options(
-    faults={"kill": 6, "restart": 6, "old copy": 8, "unmount": 6, "unmount all": 2},
+    faults={"kill": 6, "restart": 6, "old copy": 8, "unmount": 6, "unmount all": 2, "kill all": 2},
     members=0,
     transactions=0,
     fault_interval_s=0.3,

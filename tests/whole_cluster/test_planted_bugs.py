@@ -99,6 +99,9 @@ RENEWALS = Options(
     faults={"cut": 8, "isolate": 8, "cut one way": 8}, members=0, transactions=0, writers=1, fault_interval_s=0.3
 )
 
+OLD_DISKS = replace(DISKS, faults={"unmount": 12, "kill all": 8, "wipe": 0})
+"""A disk that was away is back when nobody else is there."""
+
 PLANTED: dict[Plant, Options] = {
     high_watermark_before_the_isr_has_it: Options(),
     nothing_is_truncated: Options(),
@@ -112,7 +115,7 @@ PLANTED: dict[Plant, Options] = {
     the_state_in_zookeeper_is_written_without_compare_and_set: ZOOKEEPER,
     a_change_is_taken_for_one_to_the_present_image: RENEWALS,
     replicas_are_given_up_whoever_is_there: DISKS,
-    old_directories_count_as_current: DISKS,
+    old_directories_count_as_current: OLD_DISKS,
 }
 
 

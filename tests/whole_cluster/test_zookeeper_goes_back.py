@@ -5,6 +5,7 @@ import json
 import pytest
 
 import barnabas.aio
+from broker.planted_bugs import an_old_registry_is_believed
 from whole_cluster.cluster import Cluster, simulated_cluster
 from whole_cluster.zookeeper import Ensemble
 
@@ -51,3 +52,10 @@ def test_nobody_writes_there_and_nobody_is_elected(seed: int, dies: str) -> None
         cluster.world.pass_time(30.0)
         assert json.loads(zookeeper.tree[STATE].data)["version"] == version
         assert all(each == before for each in epochs(cluster))
+
+
+@pytest.mark.source
+def test_brokers_that_believed_it_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    an_old_registry_is_believed(monkeypatch)
+    with pytest.raises(AssertionError):
+        test_nobody_writes_there_and_nobody_is_elected(0, "another")
