@@ -177,7 +177,7 @@ class Writer(Client):
         super().finish(timeout_s)
         try:
             self._flush(timeout_s)
-        except BarnabasError as error:
+        except Exception as error:  # librdkafka's fatal ones come as whatever its callbacks were about to return
             self.failures.append(f"{self.name}: flush: {error}")
         if self._pending and self.promised:
             self.failures.append(f"{self.name}: {self._pending} records are not acknowledged")

@@ -30,6 +30,8 @@ TICK_S = 0.02
 REFUSED_TIMEOUT_S = 30.0
 OLD_FOR_S = 4.0
 """The time for which all brokers find old copies, before they get their newer directories back."""
+ALONE_S = 4.0
+"""The time for which brokers that get their directories back see nobody else."""
 FLAP_S = (0.1, 1.5)
 """The time for which links that flap are cut, and for which they are whole."""
 
@@ -319,7 +321,8 @@ class Executor:
     def _take_apart(
         self, fault: Fault, brokers: list[int], change: Callable[[], Callable[[], None]]
     ) -> Callable[[], None]:
-        """Starts brokers with other directories than they had. Returns what gives them theirs back."""
+        """Starts brokers with other directories than they had. Returns what gives them theirs back: in some rounds all
+        brokers are killed for that, and those that get their own are alone for a while."""
         ends: list[Callable[[], None]] = []
         self._apart = True
         self._brokers.doubtful.update(brokers)
@@ -330,8 +333,14 @@ class Executor:
             self._brokers.doubtful.difference_update(brokers)  # those that were refused are known to be by now
             self._apart = False
 
+        others = [] if fault.both_ways else [broker for broker in self._brokers.ids if broker not in brokers]
+
         def end() -> None:
-            self._restart(fault, brokers, give_back, "given back")
+            for other in others:
+                if self._brokers.running(other):
+                    self._brokers.kill(other)
+                self._start_at(time.monotonic() + ALONE_S, (self._brokers, other))
+            self._restart(fault, brokers, give_back, f"given back{', alone' if others else ''}")
 
         return end
 

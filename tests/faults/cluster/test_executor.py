@@ -268,6 +268,15 @@ def test_a_mount_that_is_away_for_a_start_comes_back(tmp_path: Path) -> None:
     assert not brokers.doubtful
 
 
+def test_all_may_be_killed_for_a_mount_and_its_broker_starts_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster.executor, "ALONE_S", 0.1)
+    brokers = BrokersWithDirectories(tmp_path)
+    run(brokers, Fault(0.0, Deed.UNMOUNT, Role.LEADER, 0, 0.05, both_ways=False))
+    assert brokers.found == [(2, ""), (2, "0"), (1, "0"), (3, "0")]
+
+
 def test_an_old_copy_stays_where_one_broker_gets_it(tmp_path: Path) -> None:
     brokers = BrokersWithDirectories(tmp_path)
     run(brokers, Fault(0.0, Deed.OLD_COPY, Role.LEADER, 0, 0.05, both_ways=False))
