@@ -56,6 +56,7 @@ class Executor:
         self.done: list[str] = []
         self.failovers: list[Failover] = []
         self.cut_off: list[CutOff] = []
+        self.bad_disks: list[CutOff] = []
         self.failures: list[str] = []
         self._apart = False
         """Whether brokers have other directories now than those that are to count."""
@@ -220,12 +221,16 @@ class Executor:
     def _fail_disk(self, fault: Fault, broker: int, rng: random.Random) -> Callable[[], None]:
         machine = self._brokers.machines[broker]
         machine.fail(self._disk(fault, broker, rng), rng.choice(CALLS), rng.choice(ONE_IN))
-        return self._failing(fault, broker, machine.heal)
+        return self._failing(fault, broker, partial(self._heal_disk, broker, time.monotonic()))
 
     def _hang_disk(self, fault: Fault, broker: int, rng: random.Random) -> Callable[[], None]:
         machine = self._brokers.machines[broker]
         machine.hang(self._disk(fault, broker, rng), rng.choice(CALLS))
-        return machine.heal
+        return partial(self._heal_disk, broker, time.monotonic())
+
+    def _heal_disk(self, broker: int, from_s: float) -> None:
+        self.bad_disks.append(CutOff(broker, from_s, time.monotonic()))
+        self._brokers.machines[broker].heal()
 
     def _disk(self, fault: Fault, broker: int, rng: random.Random) -> str:
         """Returns what the paths on it begin with. All brokers share the registry's alone."""

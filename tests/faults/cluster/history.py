@@ -62,7 +62,8 @@ class Acknowledgement(NamedTuple):
 
 
 class CutOff(NamedTuple):
-    """The time during which nothing passed between a broker and the others, in one direction at least."""
+    """The time during which nothing passed between a broker and the others, in one direction at least, or between it
+    and its disk."""
 
     broker: int
     from_s: float
@@ -150,6 +151,7 @@ class History:
     commits_seen: list[CommitSeen] = field(default_factory=list)
     generations: list[GenerationSeen] = field(default_factory=list)
     cut_off: list[CutOff] = field(default_factory=list)
+    bad_disks: list[CutOff] = field(default_factory=list)
     copies: dict[TopicPartition, TopicPartition] = field(default_factory=dict)
     """The partitions that copiers write, each with the one that is copied; copies keep key and value."""
     log: dict[TopicPartition, list[Record]] = field(default_factory=dict)

@@ -119,9 +119,10 @@ MACHINES_ROLES = {
     Role.QUORUM: 2,
     Role.CONTROLLER_AND_ZOOKEEPER_LEADER: 3,
 }
-MINORITY_SHARE = 0.2
-"""How many rounds of machines have one fault alone: a machine that is cut off from all others to the end."""
-MINORITY_ROLES = (Role.LEADER, Role.CONTROLLER, Role.ZOOKEEPER_LEADER)
+ALONE_SHARE = 0.2
+"""How many rounds have one fault alone, to the end: a machine that is cut off from all others, or one bad disk."""
+ALONE_ROLES = (Role.LEADER, Role.CONTROLLER)
+ALONE_ROLES_OF_MACHINES = (*ALONE_ROLES, Role.ZOOKEEPER_LEADER)
 PAUSE_S = (1.0, 9.0)
 """From one fault to the next: less than some need to be mended, so that faults meet."""
 CALM_S = (10.0, 14.0)
@@ -176,9 +177,10 @@ def draw(
     deed_weights, role_weights = (MACHINES_DEEDS, MACHINES_ROLES) if machines else (DEEDS, ROLES)
     faults: list[Fault] = []
     at_s = rng.uniform(0.5, 3.0)
-    if machines and rng.random() < MINORITY_SHARE and Deed.CUT in deeds:
-        role = rng.choice(MINORITY_ROLES)
-        return [Fault(at_s, Deed.CUT, role, rng.randrange(partitions), max(seconds - at_s, 0.5))]
+    alone = sorted(deeds & ({Deed.CUT} if machines else DISKS), key=lambda deed: deed.name)
+    if rng.random() < ALONE_SHARE and alone:
+        role = rng.choice(ALONE_ROLES_OF_MACHINES if machines else ALONE_ROLES)
+        return [Fault(at_s, rng.choice(alone), role, rng.randrange(partitions), max(seconds - at_s, 0.5))]
     while at_s < seconds - 1.0:
         deed = rng.choices([*deed_weights], [*deed_weights.values()])[0]
         role = rng.choices([*role_weights], [*role_weights.values()])[0]

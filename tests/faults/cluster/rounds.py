@@ -153,7 +153,7 @@ class Round:
             self._brokers.start_all()
             workload.start(self._replicas)
             executor.run(self._faults, self._options.seconds)
-            workload.history.cut_off = executor.cut_off
+            workload.history.cut_off, workload.history.bad_disks = executor.cut_off, executor.bad_disks
             self._mend()
             workload.finish()
             self._check()
@@ -291,6 +291,8 @@ def run(options: Options, root: Path, say: Callable[[str], None]) -> int:
             failed += 1
             world = "cluster --machines" if options.machines else "cluster"
             command = f"tests/faults {world} --seconds {options.seconds:g} --seed {seed} --rounds 1"
+            if options.deeds != frozenset(Deed):
+                command += f" --deeds {','.join(sorted(deed.name.lower() for deed in options.deeds))}"
             say(f"  again: PYTHONPATH=.:tests python {command}")
         if not (report.failures and options.keep):
             shutil.rmtree(directory, ignore_errors=True)

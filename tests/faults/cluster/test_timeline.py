@@ -45,3 +45,5 @@ def test_a_majority_has_to_serve_each_partition_in_time() -> None:
     assert unserved(made, 2.0) == [f"{LED}: nothing acknowledged in 2 s after broker 1 was cut off"]
     made.cut_off.append(CutOff(2, 4.0, 5.9))
     assert unserved(made, 3.0) == [], "nobody can tell what would have been"
+    made.bad_disks.append(CutOff(1, 2.0, 6.0))
+    assert len(unserved(made, 2.0)) == 2

@@ -69,10 +69,10 @@ def felt(history: History, failovers: Iterable[Failover]) -> list[Felt]:
 
 
 def unserved(history: History, within_s: float) -> list[str]:
-    """Returns the partitions of which nothing was acknowledged within so many seconds after a broker had been cut off,
-    by the others then, where it was cut off for longer."""
+    """Returns the partitions of which nothing was acknowledged within so many seconds after a broker had been cut off
+    from the others or from its disk, where it was for longer: by the others then."""
     found = []
-    for cut in history.cut_off:
+    for cut in (*history.cut_off, *history.bad_disks):
         if cut.to_s - cut.from_s < within_s:
             continue
         for topic_partition, told in acknowledgements(history).items():
