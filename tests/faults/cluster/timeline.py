@@ -69,15 +69,14 @@ def felt(history: History, failovers: Iterable[Failover]) -> list[Felt]:
 
 
 def unserved(history: History, within_s: float) -> list[str]:
-    """Returns the partitions of which nothing was acknowledged within so many seconds after a broker had been cut off
-    from the others or from its disk, where it was for longer: by the others then."""
+    """Returns the partitions of which nothing was acknowledged for so many seconds while a broker was cut off from the
+    others or from its disk. What was on its way before does not count."""
     found = []
     for cut in (*history.cut_off, *history.bad_disks):
-        if cut.to_s - cut.from_s < within_s:
-            continue
         for topic_partition, told in acknowledgements(history).items():
-            if not any(cut.from_s <= sent_s and at_s <= cut.from_s + within_s for sent_s, at_s in told):
-                detail = f"nothing acknowledged in {within_s:.0f} s after broker {cut.broker} was cut off"
+            during = sorted(at_s for sent_s, at_s in told if cut.from_s <= sent_s and at_s <= cut.to_s)
+            if any(after - before > within_s for before, after in pairwise([cut.from_s, *during, cut.to_s])):
+                detail = f"nothing acknowledged for {within_s:.0f} s while broker {cut.broker} was cut off"
                 found.append(f"{topic_partition}: {detail}")
     return found
 
