@@ -10,11 +10,7 @@ from barnabas.broker.loop_watchdog import LoopWatchdog
 from barnabas.broker.startup import directory_age
 from barnabas.broker.startup.directory_age import Age, DirectoryDoubts
 from barnabas.metadata.image import MetadataImage
-from barnabas.registry import embedded
-from barnabas.registry.broker_locks import BrokerLocks
-from barnabas.registry.incarnation import settle_incarnation
 from barnabas.registry.registry import Known
-from barnabas.registry.sqlite_file import SqliteFile
 
 
 def replicas_are_given_up_whoever_is_there(patch: pytest.MonkeyPatch) -> None:
@@ -37,19 +33,6 @@ def old_directories_count_as_current(patch: pytest.MonkeyPatch) -> None:
         return Age.CURRENT if age is Age.OLD else age
 
     patch.setattr(directory_age, "age_of", believe)
-
-
-def a_copied_registry_counts_as_the_original(patch: pytest.MonkeyPatch) -> None:
-    """Brokers of the copy reach those of the original, and nobody tells them apart."""
-
-    def keep_endpoints(db: SqliteFile, boot: str, locks: BrokerLocks) -> str:
-        rows = db.execute("SELECT peer_endpoint, node_id FROM brokers").fetchall()
-        settle_incarnation(db, boot, locks)
-        for row in rows:
-            db.execute("UPDATE brokers SET peer_endpoint = ? WHERE node_id = ?", row)
-        return ""
-
-    patch.setattr(embedded, "settle_incarnation", keep_endpoints)
 
 
 def an_old_registry_is_believed(patch: pytest.MonkeyPatch) -> None:

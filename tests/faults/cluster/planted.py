@@ -17,7 +17,6 @@ PLANTED = {
     for plant in (
         planted_bugs.replicas_are_given_up_whoever_is_there,  # unmount
         planted_bugs.old_directories_count_as_current,  # unmount, old_copy
-        planted_bugs.a_copied_registry_counts_as_the_original,  # copy
         planted_bugs.an_old_registry_is_believed,  # old_registry
         planted_bugs.a_disk_that_fails_is_told_to_nobody,  # fail_disk
         planted_bugs.a_loop_that_stands_still_keeps_its_roles,  # hang_disk
