@@ -107,7 +107,7 @@ class Executor:
                 Deed.UNMOUNT: lambda: self._once_in_sync(fault, brokers, partial(self._unmount, fault)),
                 Deed.OLD_COPY: lambda: self._once_in_sync(fault, brokers, partial(self._stock, fault)),
                 Deed.COPY: lambda: self._copy(fault, brokers[0]),
-                Deed.OLD_REGISTRY: lambda: self._once_running(fault, brokers, partial(self._save_registry, fault)),
+                Deed.OLD_REGISTRY: lambda: self._once_live(fault, brokers, partial(self._save_registry, fault)),
             }[fault.deed]()
             return
         if fault.deed in LINKS:  # those of the machine
@@ -297,7 +297,7 @@ class Executor:
         made: list[Registry] = []
         self._restart(fault, brokers, lambda: made.append(Registry(self._brokers, self._place("registry"))), "saved")
         again = partial(self._put_registry_back, fault, made[0])
-        self._at(time.monotonic() + fault.for_s, lambda: self._once_running(fault, brokers, again))
+        self._at(time.monotonic() + fault.for_s, lambda: self._once_live(fault, brokers, again))
 
     def _put_registry_back(self, fault: Fault, registry: Registry, brokers: list[int]) -> None:
         told: dict[int, int] = {}
@@ -369,8 +369,9 @@ class Executor:
     def _place(self, name: str) -> Path:
         return self._brokers.root / f"{name}-{next(self._places)}"
 
-    def _once_running(self, fault: Fault, brokers: list[int], deed: Callable[[list[int]], None]) -> None:
-        self._once(fault, brokers, deed, lambda: self._brokers.reachable == self._brokers.ids, 0.0)
+    def _once_live(self, fault: Fault, brokers: list[int], deed: Callable[[list[int]], None]) -> None:
+        """A process that runs may not be registered yet: then the registry that was saved before is no old one."""
+        self._once(fault, brokers, deed, self._all_live, 0.0)
 
     def _once_in_sync(self, fault: Fault, brokers: list[int], deed: Callable[[list[int]], None]) -> None:
         self._once(fault, brokers, deed, self._all_in_sync, SETTLED_S)
@@ -415,6 +416,10 @@ class Executor:
         self._at(at_s, start)
 
     # --- who has which role -----------------------------------------------------------------------------------------
+
+    def _all_live(self) -> bool:
+        ids = self._brokers.ids
+        return self._brokers.reachable == ids and len(self._brokers.describe().brokers) == len(ids)
 
     def _all_in_sync(self) -> bool:
         if self._brokers.reachable != self._brokers.ids:

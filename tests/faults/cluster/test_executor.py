@@ -81,6 +81,8 @@ class Brokers(Processes):
         self.may_wait = False
         self.doubtful: set[int] = set()
         self.failing: set[int] = set()
+        self.unregistered = 0
+        """So many times they say that nobody is registered."""
         self.registry = Path("registry.db")
         self.machines = {broker: Machine(self.deeds, broker) for broker in self.ids}
         self.refused: dict[int, int] = {}
@@ -125,7 +127,8 @@ class Brokers(Processes):
         return found
 
     def describe(self) -> Any:
-        return SimpleNamespace(controller_id=3)
+        self.unregistered -= self.unregistered > 0
+        return SimpleNamespace(controller_id=3, brokers=[] if self.unregistered else self.ids)
 
     def topics(self) -> dict[str, Any]:
         partitions = [SimpleNamespace(partition=0, leader=2, replicas=(2, 1, 3))]
@@ -176,6 +179,16 @@ class BrokersWithRegistry(BrokersWithDirectories):
         else:
             self._told[broker] += "use `barnabas cluster recover`"
             self.deeds.append(f"refuse {broker}")
+
+
+def test_no_registry_is_saved_before_all_are_registered(tmp_path: Path) -> None:
+    brokers = BrokersWithRegistry(tmp_path)
+    brokers.unregistered = 2
+    executor = Executor(brokers, LEDGER, "group", "copier")  # type: ignore[arg-type]
+    executor._begin(Fault(0.0, Deed.OLD_REGISTRY, Role.ALL, 0, 0.05))
+    assert not brokers.deeds
+    executor._due.pop()[2]()
+    assert brokers.deeds
 
 
 def run(brokers: Brokers, *faults: Fault) -> Executor:
