@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -601,3 +603,25 @@ async def fence(cluster: Cluster, broker: BrokerImage, *, until_known: bool = Tr
     await controller.call(
         lambda controller: controller.fence(broker.node_id, broker.epoch, "of the test"), until_known=until_known
     )
+
+
+ALL_TAKEN = """
+import os, resource, sys
+from importlib import import_module
+from barnabas.broker.handlers import HANDLER_MODULES
+from barnabas.printable import printable
+from barnabas.protocol.apis import ApiKey, message_classes
+from barnabas.testing import Broker
+
+with Broker(data_dir=sys.argv[1], settings={"registry.file": sys.argv[1] + "/registry.db"}):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
+    for api_key in (ApiKey.GIVE_UP_REPLICAS, ApiKey.ALTER_PARTITION, ApiKey.OFFSET_FOR_LEADER_EPOCH):
+        message_classes(api_key)
+        import_module(HANDLER_MODULES[ApiKey(api_key).name.lower()])
+    assert printable("a line\\n") == "a line\\\\n"
+    os._exit(0)
+"""
+
+
+def test_brokers_can_ask_each_other_for_help_without_a_descriptor(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", ALL_TAKEN, str(tmp_path)], check=True, timeout=60)

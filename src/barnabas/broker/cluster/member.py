@@ -8,6 +8,7 @@ at its start, and when the controller does not answer: then another one may have
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Executor
+from importlib import import_module
 from typing import Any, Final, Protocol
 
 from barnabas.broker.cluster.controller_duties import ControllerDuties
@@ -17,6 +18,7 @@ from barnabas.broker.cluster.metadata_messages import update_of
 from barnabas.broker.cluster.replica_fetcher_manager import ReplicaFetcherManager
 from barnabas.broker.cluster.session_doubts import SessionDoubts
 from barnabas.broker.cluster.storage_failures import StorageFailures
+from barnabas.broker.handlers import HANDLER_MODULES
 from barnabas.broker.loop_watchdog import LoopWatchdog
 from barnabas.broker.peers.controller_channel import ControllerChannel
 from barnabas.broker.peers.forwarding import Forwarder
@@ -35,6 +37,7 @@ from barnabas.errors import BarnabasError, KafkaError, NotController, StaleContr
 from barnabas.metadata.delta import MetadataChange
 from barnabas.metadata.update import UpdateReceiver
 from barnabas.network.connection import InThread, Parts
+from barnabas.protocol.apis import SERVED, SERVED_TO_BROKERS, ApiKey, message_classes
 from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from barnabas.protocol.peer_messages.create_missing_topics import (
     CreateMissingTopicsRequest,
@@ -65,6 +68,12 @@ WAITING_S: Final = 5.0
 """The time after which a broker that the controller has not taken in says what it waits for."""
 LEAVE_MAX_S: Final = 5.0
 """A controlled shutdown that takes longer is given up: the others notice that the process has ended."""
+
+_BETWEEN_BROKERS: Final = (
+    *(ApiKey.FETCH, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.DESCRIBE_LOG_DIRS),
+    *(ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.WRITE_TXN_MARKERS),
+)
+"""The APIs of clients that brokers ask of each other."""
 
 
 def connection_settings(config: BrokerConfig) -> ConnectionSettings:
@@ -185,6 +194,7 @@ class ClusterMember:
 
     def start(self) -> None:
         """Begins the heartbeats. Called when the broker is registered and has its image."""
+        _load_modules()
         self._receiver = UpdateReceiver(self._broker.image)
         self.peers.addresses_changed()
         self._live = {node_id for node_id, each in self._broker.image.brokers.items() if not each.fenced}
@@ -597,3 +607,11 @@ class ClusterMember:
             for topic in response.topics
             if topic.error_code
         }
+
+
+def _load_modules() -> None:
+    """Imports what brokers need for each other. At its first use, often in need, there may be no descriptor left
+    with which a module's file could be opened."""
+    for api_key in (*_BETWEEN_BROKERS, *(key for key in SERVED_TO_BROKERS if key not in SERVED)):
+        message_classes(api_key)
+        import_module(HANDLER_MODULES[ApiKey(api_key).name.lower()])
