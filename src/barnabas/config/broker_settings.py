@@ -85,7 +85,7 @@ _IDENTITY: Final[tuple[_Row, ...]] = (
     ("controlled.shutdown.enable", _BOOLEAN, True, None, _MEDIUM, _FIXED,
      "Whether a broker that stops has its partitions led by others first. Otherwise they notice when it has ended."),
     ("log.dir.failure.timeout.ms", _LONG, 30_000, at_least(1), _LOW, _FIXED,
-     "A broker that cannot tell the controller for this long that a data directory has failed ends, if it leads partitions there that others could lead."),
+     "A broker that cannot tell the controller for this long that its data directories have failed ends. It does not as long as one serves records, unlike in Kafka."),
     ("durability", _STRING, "page-cache", OneOf("page-cache", "fsync"), _HIGH, _FIXED,
      "When a write is acknowledged: `page-cache` as Kafka (safe against a killed process; against power loss by replication), `fsync` once it is on the disk, many writes per fsync."),
 )  # fmt: skip

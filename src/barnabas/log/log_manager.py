@@ -425,7 +425,8 @@ class LogManager:
         unique = "0" * 32
         before, after = aside_directory_name(topic_partition, STRAY_SUFFIX, uuid.UUID(unique)).rsplit(unique, 1)
         known = re.compile(re.escape(before) + "[0-9a-f]{32}" + re.escape(after))
-        names = ((each.path, name) for each in self.directories for name in os.listdir(each.path))
+        usable = (each.path for each in self.directories if not each.has_failed)
+        names = ((path, name) for path in usable for name in os.listdir(path))
         return next((f"{path}/{name}" for path, name in names if known.fullmatch(name)), "")
 
     def delete(self, topic_partition: TopicPartition) -> None:

@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,21 +58,29 @@ def test_a_disk_that_failed_while_nobody_wrote_is_told_until_the_controller_hear
     assert not left
 
 
-def test_a_broker_that_cannot_tell_of_its_failed_directory_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    send = ControllerChannel.send
+def test_a_broker_that_cannot_tell_of_its_failed_directories_ends_when_all_have_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As long as it serves something it goes on: nobody is elected in its place where nobody can be told."""
+    send, attempts = ControllerChannel.send, [0]
 
     async def send_or_fail(channel: ControllerChannel, request: object, **options: Any) -> Any:
         if isinstance(request, GiveUpReplicasRequest):
+            attempts[0] += 1
             raise NotController("it is nobody")
         return await send(channel, request, **options)
 
     monkeypatch.setattr(ControllerChannel, "send", send_or_fail)
-    with Cluster(brokers=2, settings={"log.dir.failure.timeout.ms": 1}) as cluster:
-        cluster.create_topic("t", replication_factor=2)
+    with Cluster(brokers=2, log_dirs=2, settings={"log.dir.failure.timeout.ms": 1}) as cluster:
+        cluster.create_topic("t", partitions=8, replication_factor=2)
         cluster.wait_in_sync()
         leader = server_of(cluster.broker(cluster.leader("t")))
-        (directory,) = leader.log_manager.directories
-        monkeypatch.setattr(directory, "failure", lambda: OSError(errno.EIO, "Input/output error"))
+        for directory in leader.log_manager.directories:
+            assert any(Path(directory.path).glob("t-*"))
+            assert not leader.ended.done()
+            monkeypatch.setattr(directory, "failure", lambda: OSError(errno.EIO, "Input/output error"))
+            attempts[0] = 0
+            cluster.wait_for(lambda: attempts[0] >= 3 or leader.ended.done(), what="attempts to tell the controller")
         cluster.wait_for(leader.ended.done, what="the end of the broker")
         follower = server_of(cluster.broker(({1, 2} - {leader.node_id}).pop()))
         assert not follower.ended.done()

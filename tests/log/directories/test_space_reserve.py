@@ -164,6 +164,44 @@ def test_what_has_to_wait_for_room_is_refused_what_is_set_aside(disk: Disk, tmp_
         assert disk.free == 8192
 
 
+def test_what_a_file_system_keeps_for_root_is_room_for_root(
+    disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserve = SpaceReserve(str(tmp_path), SIZE)
+    disk.free_without = 10 * SIZE
+    reserve.refill()
+    monkeypatch.setattr(space_reserve, "free_bytes", lambda _: 0)
+    with reserve.lent(8192, False):
+        pass
+    assert disk.reserved == SIZE
+
+
+def test_a_reserve_on_a_disk_that_hangs_holds_up_no_other(
+    disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(space_reserve, "_WAIT_MAX_S", 0.01)
+    locks = ReserveLocks(str(tmp_path))
+    reserve = SpaceReserve(str(tmp_path), SIZE, locks)
+    disk.free_without = 10 * SIZE
+    reserve.refill()
+    disk.free_without = SIZE
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        with locks.alone():
+            hangs.set()
+            goes_on.wait(30)
+
+    thread = threading.Thread(target=hang)
+    thread.start()
+    assert hangs.wait(30)
+    with reserve.lent(8192):
+        assert disk.free >= 8192
+    assert thread.is_alive()
+    goes_on.set()
+    thread.join()
+
+
 def test_a_disk_that_is_full_is_reported_once(disk: Disk, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     reserve = SpaceReserve(str(tmp_path), SIZE)
     for _ in range(2):

@@ -138,7 +138,7 @@ class StorageFailures:
         if replica is not None and (replica.log.lacks or replica.log.offline_reason is not None):
             self._copying = None
             self._failed_copies.add(replica.log)
-            replica.log.damage.note(f"the copy has failed: {replica.log.offline_reason}")
+            replica.log.damage.note(f"the copy has failed: {replica.log.offline_reason or replica.log.lacks}")
 
     def _is_to_give_up(self, partition: PartitionImage | None, replica: Partition | None) -> TypeGuard[PartitionImage]:
         if replica is None or not replica.log.lacks:
@@ -240,6 +240,7 @@ class StorageFailures:
                     )
                 )
         if registered is None or not replicas:
+            self._untold_since = None
             return
         request = GiveUpReplicasRequest(broker_id=broker.node_id, broker_epoch=registered.epoch, replicas=replicas)
         try:
@@ -247,13 +248,13 @@ class StorageFailures:
             self._untold_since = None
         except BarnabasError as error:
             broker.log.info("the controller has not heard of replicas that cannot be written or read: %s", error)
-            self._end_if_untold(failed)
+            self._end_if_untold()
             broker.loop.call_later(AGAIN_S, self._failed_still, list(failed))
 
-    def _end_if_untold(self, failed: Iterable[TopicPartition]) -> None:
-        """Ends the broker after log.dir.failure.timeout.ms, so that the controller notices without being told."""
-        replicas = (self._broker.replica_manager.get(*topic_partition) for topic_partition in failed)
-        if not any(each is not None and each.is_leader and each.log.offline_reason is not None for each in replicas):
+    def _end_if_untold(self) -> None:
+        """Ends the broker after log.dir.failure.timeout.ms, so that the controller notices without being told. Not as
+        long as it serves anything: where the registry is away, nobody could be elected in its place."""
+        if any(each.log.offline_reason is None for each in self._broker.replica_manager.all()):
             self._untold_since = None
             return
         now, allowed_ms = self._broker.loop.time(), self._broker.config.log_dir_failure_timeout_ms

@@ -58,9 +58,10 @@ class Disk:
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def free_bytes(self, fd: int) -> int:
-        """Returns how much room the file system of an open file has left."""
+        """Returns how much room the file system of an open file has left for this process."""
         status = os.fstatvfs(fd)
-        return status.f_bavail * status.f_frsize
+        blocks = status.f_bavail if os.geteuid() else max(status.f_bavail, status.f_bfree)
+        return blocks * status.f_frsize
 
     def write_fully(self, fd: int, data: bytes, position: int) -> None:
         """Writes all of `data` at `position`. Raises OSError if the disk takes less."""

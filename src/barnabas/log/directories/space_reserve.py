@@ -45,8 +45,10 @@ class ReserveLocks:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Keeps others out for the time of one write. Must not be nested."""
-        with self._lock, contextlib.ExitStack() as held:
+        """Keeps others out for the time of one write, unless one of them stands still. Must not be nested."""
+        with contextlib.ExitStack() as held:
+            if self._lock.acquire(timeout=_WAIT_MAX_S):  # else a disk hangs, which may be another one than this
+                held.callback(self._lock.release)
             with contextlib.suppress(OSError):
                 fd = os.open(f"{self._directory}/{_NAME}", _OPEN_FLAGS, 0o644)
                 held.callback(os.close, fd)
@@ -107,7 +109,7 @@ class SpaceReserve:
             yield
             return
         with self._locks.alone():
-            if not may_cut and free_bytes(self._directory) < wanted:
+            if not may_cut and not self._has_room(wanted):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._directory)
             held = self._cut(wanted)
             try:
@@ -115,6 +117,18 @@ class SpaceReserve:
             finally:
                 if held:
                     self._grow(held)
+
+    def _has_room(self, wanted: int) -> bool:
+        """Whether so much can be written without a part of the reserve: a file system may keep room for root alone,
+        which counts as free for nobody."""
+        if free_bytes(self._directory) >= wanted:
+            return True
+        held = self._held()
+        self._grow(held + wanted)
+        has_room = self._held() >= held + wanted
+        with contextlib.suppress(OSError):
+            os.truncate(self._path, held)
+        return has_room
 
     def is_needed(self, wanted: int) -> bool:
         """Whether there are fewer than `wanted` bytes free, so that `lent` would cut the reserve."""
