@@ -180,3 +180,57 @@ def test_a_damaged_end_that_was_cut_is_not_forgotten(rig) -> None:
     log = rig.reopen(log)
     assert not log.lacks
     assert not has_mark(log)
+
+
+def several_closed(rig) -> UnifiedLog:
+    log = rig.log(segment_bytes=2400, index_interval_bytes=0)
+    for _ in range(140):
+        rig.append(log)
+    return log
+
+
+def test_a_loss_of_power_in_an_unsynced_segment_without_indexes_is_no_damage(rig) -> None:
+    """Neither its page nor its indexes had come to the device."""
+    log = several_closed(rig)
+    log.flush(log.segments[1].base_offset)
+    segment = log.segments[-2]
+    position, _ = segment.locate(segment.base_offset + 10)
+    overwrite(segment.path(".log"), position, bytes(100))
+    for suffix in (".index", ".timeindex"):
+        os.truncate(segment.path(suffix), 0)
+    log = rig.reopen(log, Verification.FULL)
+    assert (log.log_end_offset, log.lacks, has_mark(log)) == (segment.base_offset + 10, "", False)
+
+
+@pytest.mark.parametrize("lost", [".log", ".timeindex"])
+def test_a_segment_that_cannot_be_read_keeps_no_log_with_other_damage_from_being_opened(rig, lost: str) -> None:
+    log = several_closed(rig)
+    log.close()
+    refused = log.segments[0].path(".log")
+    os.unlink(log.segments[2].path(".log"))
+    if lost == ".timeindex":
+        os.truncate(log.segments[0].path(".timeindex"), 0)
+    pread = rig.disk.pread
+
+    def read_or_fail(fd: int, size: int, position: int) -> bytes:
+        if os.readlink(f"/proc/self/fd/{fd}") == refused:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), refused)
+        return bytes(pread(fd, size, position))
+
+    rig.disk.pread = read_or_fail
+    again = rig.load(log, Verification.NONE)
+    assert again.missing is not None
+    assert refused in again.missing
+
+
+@pytest.mark.parametrize("change", [b"\x00\x03", b"\x01\x14"])
+def test_an_offset_that_is_damaged_costs_no_batch_and_is_not_forgotten(rig, change: bytes) -> None:
+    """The checksum of a batch does not cover it: 20 becomes 3, or 276."""
+    log = one_segment(rig)
+    position, _ = log.active_segment.locate(20)
+    overwrite(log.active_segment.path(".log"), position + 6, change)
+    for how in (Verification.TAIL, Verification.NONE, Verification.NONE):
+        log = rig.reopen(log, how)
+        assert log.log_end_offset == 40
+        assert "which cannot follow" in log.lacks
+        assert has_mark(log)

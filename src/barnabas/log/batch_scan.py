@@ -84,7 +84,7 @@ def find_batch(disk: Disk, fd: int, position: int, end: int, first: Offset, last
     whose offsets are within [first, last]. Behind a write that was torn there is none."""
     try:  # the records of the damaged batch may look like batches
         behind = position + read_header(disk.pread(fd, HEADER_SIZE, position)).size_bytes
-        if _is_batch(disk, fd, behind, end, first, last):
+        if is_batch_at(disk, fd, behind, end, first, last):
             return behind
     except CorruptMessage:
         pass
@@ -99,14 +99,14 @@ def find_batch(disk: Disk, fd: int, position: int, end: int, first: Offset, last
             return None
         found = headers.search(block) if block.strip(b"\0") else None
         while found is not None:
-            if _is_batch(disk, fd, position + found.start(), end, first, last):
+            if is_batch_at(disk, fd, position + found.start(), end, first, last):
                 return position + found.start()
             found = headers.search(block, found.start() + 1)
         position += len(block) - HEADER_SIZE + 1
     return None
 
 
-def _is_batch(disk: Disk, fd: int, position: int, end: int, first: Offset, last: Offset) -> bool:
+def is_batch_at(disk: Disk, fd: int, position: int, end: int, first: Offset, last: Offset) -> bool:
     try:
         header = read_header(disk.pread(fd, HEADER_SIZE, position))
     except CorruptMessage:

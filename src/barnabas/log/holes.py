@@ -7,6 +7,7 @@ in a file do not adjoin by their offsets: nobody but the cleaner removes single 
 more is as whole as it was, also on a follower that has cleaned nothing itself.
 """
 
+import contextlib
 import re
 from collections.abc import Sequence
 from itertools import pairwise
@@ -111,10 +112,11 @@ def was_compacted(segments: Sequence[LogSegment]) -> bool:
     searched = 0
     for segment in segments:
         position, next_offset = 0, None
-        for at, header in segment.headers(0):
-            if next_offset is not None and at == position and header.base_offset > next_offset:
-                return True
-            position, next_offset = at + header.size_bytes, header.next_offset
+        with contextlib.suppress(OSError):
+            for at, header in segment.headers(0):
+                if next_offset is not None and at == position and header.base_offset > next_offset:
+                    return True
+                position, next_offset = at + header.size_bytes, header.next_offset
         searched += segment.size
         if searched > _SEARCHED_MAX:
             break

@@ -39,7 +39,7 @@ def is_disk_error(error: OSError) -> bool:
 def read_mark(directory: str) -> str | None:
     """Returns what the mark of a log says; '' if it cannot be read, None if there is none."""
     try:
-        with open(f"{directory}/{MARK}", encoding="utf-8", errors="replace") as file:
+        with open(f"{directory}/{MARK}", encoding="utf-8", errors="surrogateescape") as file:
             return file.read()
     except FileNotFoundError:
         return None
@@ -50,11 +50,13 @@ def read_mark(directory: str) -> str | None:
 def mark_damaged(directory: str, found: str, *, sync: bool = False) -> None:
     """Writes the mark of a log. Does nothing if the disk refuses that."""
     with contextlib.suppress(OSError):
-        with open(f"{directory}/{MARK}", "w", encoding="utf-8") as file:
+        path = f"{directory}/{MARK}"
+        with open(f"{path}.tmp", "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(f"{found}\n")
             if sync:
                 file.flush()
                 os.fsync(file.fileno())
+        os.replace(f"{path}.tmp", path)
         if sync:
             fsync_directory(directory)
 

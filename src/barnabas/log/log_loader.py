@@ -12,10 +12,12 @@ behind it, and the log is noted as damaged. So is a log that carries the mark of
 
 import contextlib
 import enum
+import errno
 import logging
 import os
 import uuid
 import zlib
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -25,7 +27,7 @@ from typing import Final
 from barnabas.clock import Clock
 from barnabas.config.log_config import LONG_MAX, LogConfig
 from barnabas.errors import CorruptMessage, DirectoryUnusable
-from barnabas.log.batch_scan import find_batch, scan_verified, why_not_a_batch
+from barnabas.log.batch_scan import find_batch, is_batch_at, scan_verified, why_not_a_batch
 from barnabas.log.cleaner.file_names import CLEANED_SUFFIX, SWAP_SUFFIX
 from barnabas.log.cleaner.segment_swap import finish_swaps
 from barnabas.log.directories.checkpoints import read_partition_metadata, write_partition_metadata
@@ -144,7 +146,7 @@ def load_log(
     log.cleaned_offset = None if state.cleaned_offset is None else min(state.cleaned_offset, end)
     loader.restore_epochs(log.leader_epochs, segments, start)
     log.rebuild_producers(loader.verified_from)
-    holes = [hole for hole in holes if hole.next_offset > state.log_start_offset]
+    holes = [hole for hole in holes if hole.next_offset > start]
     if not all(hole.is_sure for hole in holes) and (config.compacted or was_compacted(segments)):
         holes = [hole for hole in holes if hole.is_sure]
     log.holes = tuple(sorted(holes))
@@ -159,12 +161,13 @@ def _check_damage(log: UnifiedLog, loader: "_Loader") -> None:
     """Notes what is damaged, and writes that to the disk for the next start. Checks all batches of a log that was
     damaged before: the disk may be mended. What was cut stays lost. Raises OSError."""
     found = loader.damage_found
-    if not found and loader.mark is not None:
+    lost = loader.lost if loader.lost in log.holes else None
+    if not found and loader.mark is not None and lost is None:
         parts = (each.why_damaged(each.slice(0, each.size), each.size) for each in log.segments if each.size)
         found = next(filter(None, parts), "")
     if found:
         log.damage.note(found)
-    mark = mark_of(loader.lost) if loader.lost is not None and loader.lost in log.holes else found
+    mark = found if lost is None else mark_of(lost)
     if mark and f"{mark}\n" != loader.mark:
         mark_damaged(log.directory, mark, sync=True)
     elif not mark and loader.mark is not None:
@@ -331,6 +334,9 @@ class _Loader:
                     _log.warning("%s; rebuilding the indexes", error)
                     with contextlib.suppress(OSError, CorruptMessage):  # `_checked_end` says so
                         self._reindex(segment)
+            except OSError as error:
+                if error.errno == errno.ENOENT or self._will_verify(base_offset, base_offsets):
+                    raise
             segments.append(segment)
         self._check_format(segments)
         return segments
@@ -356,7 +362,10 @@ class _Loader:
             self.verified_from = base_offset if self.verified_from is None else min(self.verified_from, base_offset)
 
     def _will_verify(self, base_offset: Offset, base_offsets: list[Offset]) -> bool:
-        return self._state.verification is not Verification.NONE and base_offset == base_offsets[-1]
+        if self._state.verification is Verification.NONE or base_offset == base_offsets[-1]:
+            return self._state.verification is not Verification.NONE
+        following = base_offsets[bisect_right(base_offsets, base_offset)]
+        return self._state.verification is Verification.FULL and following > self._state.recovery_point
 
     def _check_format(self, segments: list[LogSegment]) -> None:
         """Raises UsageError for an older message format, which must not be truncated like a damaged log."""
@@ -407,7 +416,7 @@ class _Loader:
         known = state.recovery_point
         if self._has_all:  # what a machine that goes down loses is not on the device, although others may have it
             known = max(known, state.high_watermark)
-        if self._was_cut and self.mark is not None:
+        if self._was_cut and self.mark is not None and self.lost is None:
             known = max(known, Offset(end + 1))  # what was found before may have been there
         if end < known:  # compaction leaves the end
             first, following = (end, known) if self.lost is None else (min(self.lost[0], end), max(self.lost[1], known))
@@ -488,6 +497,10 @@ class _Loader:
             for at, header in scan_verified(disk, file.fd, start, segment.size):
                 if not expected <= header.base_offset <= header.last_offset <= last:
                     break
+                if header.base_offset > expected and is_batch_at(
+                    disk, file.fd, at + header.size_bytes, segment.size, expected, Offset(header.base_offset - 1)
+                ):
+                    break  # its offset is damaged: the checksum does not cover it
                 segment.note_batch(at, header)
                 if not self._epochs or header.partition_leader_epoch > self._epochs[-1][0]:
                     self._epochs.append((header.partition_leader_epoch, header.base_offset))

@@ -469,7 +469,11 @@ class LogSegment:
         OSError."""
         position, end, path = part.position, part.position + part.size, self.path(".log")
         try:
+            next_offset = self.base_offset
             for at, header in scan_verified(self._disk, part.fd, position, size):
+                if not next_offset <= header.base_offset <= header.last_offset:
+                    break
+                next_offset = header.next_offset
                 position = at + header.size_bytes
                 if position >= end:
                     return ""
