@@ -213,12 +213,13 @@ def test_a_controller_that_reaches_zookeeper_but_no_broker(tmp_path: Path) -> No
             machines.wait_for(lambda: all(machines.told(n, "m") in others for n in others), "a leader in the majority")
             producer.send("t", b"meanwhile").result(timeout=SOON_S)
             producer.send("m", b"meanwhile").result(timeout=SOON_S)
-            assert not lonely.done(), "nobody else has it"
             machines.network.heal()
             lonely.result(timeout=SOON_S)
             machines.wait_for(lambda: machines.in_sync("m") == set(BROKERS), "the replica of the former controller")
         assert machines.records("t") == [b"before", b"meanwhile"]
-        assert machines.records("m") == [b"before", b"meanwhile", b"lonely"]
+        # Its producer may have learnt of the new leader before the other one sent.
+        assert machines.records("m")[0] == b"before"
+        assert sorted(machines.records("m")) == [b"before", b"lonely", b"meanwhile"]
 
     on_machines(tmp_path, test)
 

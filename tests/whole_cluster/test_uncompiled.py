@@ -7,7 +7,7 @@ import pytest
 from uncompiled import needs_compiled, run_uncompiled
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1700)
 @needs_compiled
 def test_what_looks_behind_compiled_modules(tmp_path: Path) -> None:
-    run_uncompiled(tmp_path, "-m", "source", "whole_cluster", timeout=800)
+    run_uncompiled(tmp_path, "-m", "source", "whole_cluster", timeout=1600)

@@ -377,7 +377,7 @@ class Broker:
         )
         self.log_manager.claim_directories()
         undo.callback(self.log_manager.release_directories)
-        undo.callback(self._refill_reserves)
+        undo.callback(self._give_reserves_back)
         self._make_room(_START_BYTES)
         directories = self.log_manager.directories
         is_remote = self.config.zookeeper_connect is not None
@@ -491,6 +491,10 @@ class Broker:
     def _make_room(self, wanted: int) -> None:
         for reserve in self._reserves.values():
             reserve.ensure(wanted)
+
+    def _give_reserves_back(self) -> None:
+        for reserve in self._reserves.values():
+            reserve.give_back()
 
     def _refill_reserves(self) -> None:
         """Sets space aside again in the directories that have some. May block; safe in any thread."""

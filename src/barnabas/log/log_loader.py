@@ -12,7 +12,6 @@ behind it, and the log is noted as damaged. So is a log that carries the mark of
 
 import contextlib
 import enum
-import errno
 import logging
 import os
 import uuid
@@ -326,7 +325,8 @@ class _Loader:
             try:
                 segment.load()
                 if not self._will_verify(base_offset, base_offsets):
-                    self._check_time_index(segment)
+                    with contextlib.suppress(OSError):  # `_checked_end` says so
+                        self._check_time_index(segment)
             except CorruptIndex as error:
                 if self._will_verify(base_offset, base_offsets):  # the verification rebuilds them
                     self._clear_indexes(segment)
@@ -334,9 +334,6 @@ class _Loader:
                     _log.warning("%s; rebuilding the indexes", error)
                     with contextlib.suppress(OSError, CorruptMessage):  # `_checked_end` says so
                         self._reindex(segment)
-            except OSError as error:
-                if error.errno == errno.ENOENT or self._will_verify(base_offset, base_offsets):
-                    raise
             segments.append(segment)
         self._check_format(segments)
         return segments

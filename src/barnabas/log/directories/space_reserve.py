@@ -50,7 +50,7 @@ class ReserveLocks:
             if self._lock.acquire(timeout=_WAIT_MAX_S):  # else a disk hangs, which may be another one than this
                 held.callback(self._lock.release)
             with contextlib.suppress(OSError):
-                fd = os.open(f"{self._directory}/{_NAME}", _OPEN_FLAGS, 0o644)
+                fd = os.open(f"{self._directory}/{_NAME}", os.O_RDWR | os.O_CLOEXEC)  # without it nothing is cut off
                 held.callback(os.close, fd)
                 if _lock_file(fd):
                     held.callback(fcntl.flock, fd, fcntl.LOCK_UN)  # a child that was forked has the descriptor, too
@@ -142,18 +142,29 @@ class SpaceReserve:
             self._locks.begin_loan()
             self._cut_from = max(self._cut_from, self._cut(wanted))
 
+    def give_back(self) -> None:
+        """Reserves again what `ensure` has cut off, unless another broker starts or stops."""
+        if self._size:
+            with self._locks.alone():
+                self._give_back()
+
+    def _give_back(self) -> bool:
+        self._locks.end_loan()
+        if self._locks.is_lent():
+            return False
+        if self._cut_from:
+            self._grow(self._cut_from)
+            self._cut_from = 0
+        return True
+
     def refill(self) -> None:
         """Restores the reserve, as far as the same amount would still be free, unless another broker starts or stops.
         May block."""
         if not self._size:
             return
         with self._locks.alone():
-            self._locks.end_loan()
-            if self._locks.is_lent():
+            if not self._give_back():
                 return
-            if self._cut_from:
-                self._grow(self._cut_from)
-                self._cut_from = 0
             missing = self._size - self._held()
             if missing > 0 and free_bytes(self._directory) >= missing + self._size:
                 self._grow(self._size)
