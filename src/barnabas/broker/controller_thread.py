@@ -92,6 +92,11 @@ class ControllerThread:
             return error
         return None
 
+    def check_if_unread(self) -> None:
+        """Has the controller check the registry if that did not respond at the last time."""
+        if self._controller.is_unread:
+            self.check()
+
     def check(self) -> None:
         """Has the controller check the registry and the brokers. While a check is under way, one more follows it."""
         asked = time.monotonic()

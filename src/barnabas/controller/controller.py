@@ -121,7 +121,7 @@ class Controller:
         self._short_of: dict[str, int] = {}
         """The number of brokers at which was said that there are fewer than this setting demands."""
         self._hinted = False
-        self._is_unread = False
+        self.is_unread = False
         """Whether the last check could not read the registry."""
         self._stands_from = float("-inf")
         """The time from which this broker wants to be the controller."""
@@ -204,11 +204,11 @@ class Controller:
                 self._outside_requests.serve(self._controller_epoch)
         except RegistryUnavailable as error:
             self._log.log(
-                logging.DEBUG if self._is_unread else logging.WARNING, "the registry cannot be read: %s", error
+                logging.DEBUG if self.is_unread else logging.WARNING, "the registry cannot be read: %s", error
             )
-            self._is_unread = True
+            self.is_unread = True
         else:
-            self._is_unread = False
+            self.is_unread = False
 
     def refresh(self, since: float | None = None) -> None:
         """Does what `check` does, except for what other programs ask for. May raise RegistryUnavailable."""

@@ -308,6 +308,7 @@ class ClusterMember:
         try:
             is_fenced = await self._send_heartbeat()
             self._failures = 0
+            self._broker.controller.check_if_unread()
         except BarnabasError as error:
             if self._is_closed:
                 return
