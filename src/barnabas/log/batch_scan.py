@@ -16,7 +16,7 @@ from barnabas.records.batch import CHECKED_POSITION, HEADER_SIZE, BatchHeader, r
 from barnabas.records.checksum import crc32c
 from barnabas.types import Offset
 
-__all__ = ["find_batch", "scan_headers", "scan_verified", "why_not_a_batch"]
+__all__ = ["find_batch", "is_batch_at", "scan_headers", "scan_verified", "why_not_a_batch"]
 
 _BLOCK: Final = 64 * 1024
 _SMALL_BATCH: Final = 4096
@@ -107,6 +107,7 @@ def find_batch(disk: Disk, fd: int, position: int, end: int, first: Offset, last
 
 
 def is_batch_at(disk: Disk, fd: int, position: int, end: int, first: Offset, last: Offset) -> bool:
+    """Returns whether a valid batch with offsets within [first, last] stands at `position`, before `end`."""
     try:
         header = read_header(disk.pread(fd, HEADER_SIZE, position))
     except CorruptMessage:

@@ -16,7 +16,6 @@ import logging
 import os
 import uuid
 import zlib
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -319,16 +318,17 @@ class _Loader:
 
     def _open_segments(self, base_offsets: list[Offset]) -> list[LogSegment]:
         segments = []
-        for base_offset in base_offsets:
+        for base_offset, following in zip(base_offsets, [*base_offsets[1:], None], strict=False):
+            will_verify = self._is_to_verify(following, self._state.verification)
             self._check_transaction_index(base_offset)
             segment = _segment(self._directory, base_offset, self._config, self._environment)
             try:
                 segment.load()
-                if not self._will_verify(base_offset, base_offsets):
+                if not will_verify:
                     with contextlib.suppress(OSError):  # `_checked_end` says so
                         self._check_time_index(segment)
             except CorruptIndex as error:
-                if self._will_verify(base_offset, base_offsets):  # the verification rebuilds them
+                if will_verify:  # the verification rebuilds them
                     self._clear_indexes(segment)
                 else:
                     _log.warning("%s; rebuilding the indexes", error)
@@ -358,11 +358,11 @@ class _Loader:
             os.unlink(path)
             self.verified_from = base_offset if self.verified_from is None else min(self.verified_from, base_offset)
 
-    def _will_verify(self, base_offset: Offset, base_offsets: list[Offset]) -> bool:
-        if self._state.verification is Verification.NONE or base_offset == base_offsets[-1]:
-            return self._state.verification is not Verification.NONE
-        following = base_offsets[bisect_right(base_offsets, base_offset)]
-        return self._state.verification is Verification.FULL and following > self._state.recovery_point
+    def _is_to_verify(self, following: Offset | None, verification: Verification) -> bool:
+        """Returns whether a segment is verified. `following` is the base offset of the next one, None for the last."""
+        if following is None:
+            return verification is not Verification.NONE
+        return verification is Verification.FULL and following > self._state.recovery_point
 
     def _check_format(self, segments: list[LogSegment]) -> None:
         """Raises UsageError for an older message format, which must not be truncated like a damaged log."""
@@ -416,8 +416,9 @@ class _Loader:
         if self._was_cut and self.mark is not None and self.lost is None:
             known = max(known, Offset(end + 1))  # what was found before may have been there
         if end < known:  # compaction leaves the end
-            first, following = (end, known) if self.lost is None else (min(self.lost[0], end), max(self.lost[1], known))
-            self.lost = Hole(first, Offset(following), f"{segments[-1].path('.log')} ends early")
+            before = self.lost or Hole(end, known, "")
+            first, following = min(before.first_offset, end), max(before.next_offset, known)
+            self.lost = Hole(first, following, f"{segments[-1].path('.log')} ends early")
         return holes if self.lost is None else [*holes, self.lost]
 
     def _verify(self, segments: list[LogSegment], verification: Verification) -> list[LogSegment]:
@@ -426,7 +427,7 @@ class _Loader:
         for number, segment in enumerate(segments):
             active = number + 1 == len(segments)
             end = None if active else segments[number + 1].base_offset
-            if end is not None and (verification is Verification.TAIL or end <= self._state.recovery_point):
+            if end is not None and not self._is_to_verify(end, verification):
                 expected = end
                 ends.append(end)
                 continue

@@ -58,7 +58,8 @@ class Disk:
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def free_bytes(self, fd: int) -> int:
-        """Returns how much room the file system of an open file has left for this process."""
+        """Returns how much room the file system of an open file has left for this process. Unlike `free_bytes` of a
+        directory it counts what only root may take: records are written there, too, but no reserve is made of it."""
         status = os.fstatvfs(fd)
         blocks = status.f_bavail if os.geteuid() else max(status.f_bavail, status.f_bfree)
         return blocks * status.f_frsize
