@@ -75,6 +75,8 @@ def test_a_broker_that_cannot_tell_of_its_failed_directories_ends_when_all_have_
         cluster.create_topic("t", partitions=8, replication_factor=2)
         cluster.wait_in_sync()
         leader = server_of(cluster.broker(cluster.leader("t")))
+        # In sync are new partitions from the first, also where their logs are still to be made.
+        cluster.wait_for(lambda: len(leader.log_manager.logs) == 8, what="the logs of all partitions")
         for directory in leader.log_manager.directories:
             assert any(Path(directory.path).glob("t-*"))
             assert not leader.ended.done()
