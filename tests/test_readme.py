@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.testing.cluster.ports import ReservedPort
+from barnabas.testing.ports import ReservedPort
 from code_blocks import FILE_NAME, ROOT, Block, blocks_of, environment_in
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]

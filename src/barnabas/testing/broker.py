@@ -56,6 +56,7 @@ from barnabas.testing.disk import FaultyDisk
 from barnabas.testing.exits import at_exit
 from barnabas.testing.faults import Faults
 from barnabas.testing.groups import AwaitedGroup, GroupState
+from barnabas.testing.ports import ReservedPort
 from barnabas.testing.renamed import renamed
 from barnabas.testing.waiting import Wait, is_done_within, wait_for_condition
 from barnabas.types import BrokerId, Offset
@@ -138,6 +139,8 @@ class Broker:
         """The node id by which a cluster calls the broker."""
         self._host = host
         self._port = port
+        self._reserved: ReservedPort | None = None
+        """The port between starts, if none was given."""
         self._address = ""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -159,7 +162,10 @@ class Broker:
         """
         if self._broker is not None:
             raise UsageError(f"the broker at {self._address} runs already; call stop() or restart()")
-        listener = f"PLAINTEXT://{self._host}:{self._port}"
+        if self._port == 0 and self._reserved is None and "listeners" not in self._settings:
+            with contextlib.suppress(OSError):  # the broker tells of an address that cannot be had
+                self._reserved = ReservedPort(self._host)
+        listener = f"PLAINTEXT://{self._host}:{self._port if self._reserved is None else self._reserved.number}"
         settings = {**TEST_SETTINGS, "listeners": listener, **self._settings, "log.dirs": self.log_dirs}
         config = BrokerConfig.of(settings)
         attempts = StartAttempts()
@@ -175,7 +181,6 @@ class Broker:
                 lost = _lost(error.missing, lost_dirs)
             except MissingDirectories as error:
                 lost = _lost(error.paths, lost_dirs)
-        self._port = self._broker.endpoints[0].port
         self._address = self._broker.endpoints[0].local_address
         self.faults.install()
         return self
@@ -304,6 +309,9 @@ class Broker:
             admin.close()
         self.resume()
         self._stop()
+        if self._reserved is not None:
+            self._reserved.release()
+            self._reserved = None
         if self._own_dir:
             shutil.rmtree(self.data_dir, ignore_errors=True)
         if self._keep_open is not None:

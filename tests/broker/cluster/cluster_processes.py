@@ -16,7 +16,7 @@ from barnabas.connection.cluster import PartitionView
 from barnabas.errors import BarnabasError
 from barnabas.metadata.image import CONSUMER_OFFSETS, TRANSACTION_STATE
 from barnabas.metadata.partitioning import partition_for
-from barnabas.testing.cluster.ports import ReservedPort
+from barnabas.testing.ports import ReservedPort
 from barnabas.types import TopicPartition
 from bench.attached import attached
 from stopped_processes import stop_process

@@ -16,7 +16,7 @@ from barnabas.metadata.image import MetadataImage, PartitionImage
 from barnabas.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from barnabas.testing.cluster.ports import ReservedPort
+from barnabas.testing.ports import ReservedPort
 from barnabas.types import BrokerId
 from broker.peers.conftest import member, member_of
 from broker.wire import Wire, on_loop, server_of

@@ -17,7 +17,7 @@ import barnabas
 from barnabas.client.admin.cluster import ClusterDescription
 from barnabas.connection.cluster import TopicView
 from barnabas.errors import BarnabasError
-from barnabas.testing.cluster.ports import ReservedPort
+from barnabas.testing.ports import ReservedPort
 from barnabas.types import BrokerId
 from bench.attached import attached
 from cluster.bad_machine import BadMachine, build

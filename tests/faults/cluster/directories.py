@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from barnabas.testing.cluster.ports import ReservedPort
+from barnabas.testing.ports import ReservedPort
 from bench.attached import attached
 from cluster.brokers import HOST, PEERS, BrokersFailed, ClusterProcesses
 

@@ -36,11 +36,11 @@ from barnabas.testing.clock import SkewedClock
 from barnabas.testing.cluster.broker_process import BrokerProcess, Launcher
 from barnabas.testing.cluster.links import Links
 from barnabas.testing.cluster.logs import LoggedBatch, read_log
-from barnabas.testing.cluster.ports import ReservedPort
 from barnabas.testing.contents import TopicRecord
 from barnabas.testing.disk import FaultyDisk
 from barnabas.testing.exits import at_exit
 from barnabas.testing.groups import AwaitedGroup, GroupState
+from barnabas.testing.ports import ReservedPort
 from barnabas.testing.waiting import Wait, wait_for_condition
 from barnabas.types import BrokerId
 

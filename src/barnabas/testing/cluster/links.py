@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Final, NamedTuple
 
-from barnabas.testing.cluster.ports import ReservedPort
+from barnabas.testing.ports import ReservedPort
 
 __all__ = ["Links"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from barnabas.broker.cluster import member
 from barnabas.testing import Broker
-from barnabas.testing.cluster.ports import ReservedPort
+from barnabas.testing.ports import ReservedPort
 from broker.cluster.clusters import wait_for
 from cli.conftest import Run
 

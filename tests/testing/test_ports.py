@@ -5,7 +5,8 @@ import socket
 import pytest
 
 from barnabas.network.acceptor import open_listener
-from barnabas.testing.cluster.ports import ReservedPort
+from barnabas.testing import Broker
+from barnabas.testing.ports import ReservedPort
 
 
 def test_a_broker_may_listen_on_a_reserved_port_again_and_again() -> None:
@@ -25,3 +26,13 @@ def test_nobody_else_gets_a_reserved_port() -> None:
     port.release()
     with socket.socket() as other:
         other.bind(("127.0.0.1", port.number))
+
+
+def test_a_broker_that_was_stopped_keeps_its_port() -> None:
+    with Broker() as broker:
+        host, port = broker.bootstrap_servers.split(":")
+        broker.stop()
+        with pytest.raises(OSError, match="in use"), socket.socket() as other:
+            other.bind((host, int(port)))
+        broker.start()
+        assert broker.bootstrap_servers == f"{host}:{port}"
