@@ -47,6 +47,8 @@ EXTENSIONS = [
     # The other brokers that do not answer this one within the time that the request gives them, as JSON.
     ("describe_cluster", "DescribeClusterRequest", "unreached_peers_wait_ms", "int32", range(3), 10_001),
     ("describe_cluster", "DescribeClusterResponse", "unreached_peers", "string", range(3), 10_001),
+    # All data directories of the broker are cordoned: it takes no new replicas.
+    ("broker_heartbeat", "BrokerHeartbeatRequest", "takes_no_replicas", "bool", range(3), 10_000),
     # Why brokers that start would not find the registry. It comes with the changes of leaders.
     ("describe_cluster", "DescribeClusterResponse", "registry_loss", "string", range(3), 10_002),
     # The release of the broker that responds. Only our own clients get it.
@@ -258,7 +260,9 @@ def collect(name: str, kind: EntityType) -> tuple[Collector, str, dict[int, bool
         if api == name and struct_name in collector.structs:
             struct = collector.structs[struct_name]
             present = list(versions)
-            nullable, default = (present, None) if field_kind in ("string", "bytes") else ([], 0)
+            nullable, default = (
+                (present, None) if field_kind in ("string", "bytes") else ([], field_kind != "bool" and 0)
+            )
             struct.attributes[field_name] = Attribute(
                 field_name, field_kind, False, False, present, nullable, tag, default, list(present)
             )

@@ -49,9 +49,10 @@ def test_one_broker() -> None:
 @pytest.mark.parametrize(
     ("cluster", "factor", "sentence"),
     [
-        (brokers(None), 2, "The target replication factor of 2 cannot be reached because only 1 broker(s) are registered."),
-        (brokers(None, fenced=(0,)), 1, "All brokers are currently fenced."),
-        ([], 1, "All brokers are currently fenced."),
+        (brokers(None), 2, "The target replication factor of 2 cannot be reached because only 1 broker(s) are registered or "
+            "some brokers have all their log directories cordoned."),
+        (brokers(None, fenced=(0,)), 1, "All brokers are currently fenced, or have all their log directories cordoned."),
+        ([], 1, "All brokers are currently fenced, or have all their log directories cordoned."),
         (brokers(None), 0, "Invalid replication factor 0: the replication factor must be positive."),
     ],
 )  # fmt: skip

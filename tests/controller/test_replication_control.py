@@ -49,7 +49,7 @@ STORIES = {
     "numbers are refused in Kafka's words": """
         $ brokers 1
         $ create a factor=2
-        a: INVALID_REPLICATION_FACTOR Unable to replicate the partition 2 time(s): The target replication factor of 2 cannot be reached because only 1 broker(s) are registered.
+        a: INVALID_REPLICATION_FACTOR Unable to replicate the partition 2 time(s): The target replication factor of 2 cannot be reached because only 1 broker(s) are registered or some brokers have all their log directories cordoned.
         $ create a factor=0
         a: INVALID_REPLICATION_FACTOR Replication factor must be larger than 0, or -1 to use the default value.
         $ create a factor=-2
@@ -60,7 +60,7 @@ STORIES = {
         a: POLICY_VIOLATION Excessively large number of partitions per request.
         $ brokers fenced=1
         $ create a
-        a: INVALID_REPLICATION_FACTOR Unable to replicate the partition 1 time(s): All brokers are currently fenced.
+        a: INVALID_REPLICATION_FACTOR Unable to replicate the partition 1 time(s): All brokers are currently fenced, or have all their log directories cordoned.
         $ show
     """,
     "settings are checked before anything is made": """

@@ -11,7 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from barnabas.config.broker import BrokerConfig
-from barnabas.errors import BarnabasError, CorruptMessage, LogDirNotFound, NotLeaderOrFollower, ReplicaNotAvailable
+from barnabas.errors import (
+    BarnabasError,
+    CorruptMessage,
+    InvalidReplicaAssignment,
+    LogDirNotFound,
+    NotLeaderOrFollower,
+    ReplicaNotAvailable,
+)
 from barnabas.log.future_logs import FutureLog
 from barnabas.log.log_manager import LogManager
 from barnabas.replication.log_dir_move import LogDirMove
@@ -75,12 +82,15 @@ class LogDirMoves:
         another one is cancelled.
 
         A replica that this broker does not have yet is created there later. Raises LogDirNotFound, ReplicaNotAvailable
-        or UnknownTopicOrPartition without the replica, KafkaStorageError.
+        or UnknownTopicOrPartition without the replica, InvalidReplicaAssignment for a cordoned directory,
+        KafkaStorageError.
         """
         logs = self._logs
         target = logs.directory_at(path)
         if target is None:
             raise LogDirNotFound(f"{path} is no data directory of this broker")
+        if target.path in logs.cordoned:
+            raise InvalidReplicaAssignment(f"{path} takes no new replicas: cordoned.log.dirs names it")
         try:
             partition = self._replicas.replica_of(topic, partition_index)
         except BarnabasError as error:

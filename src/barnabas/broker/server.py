@@ -13,7 +13,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from itertools import islice
@@ -94,7 +94,7 @@ from barnabas.replication.group_commit import GroupCommit
 from barnabas.replication.replica import IsrChange
 from barnabas.replication.replica_manager import ReplicaManager
 from barnabas.replication.replication_quotas import ReplicationQuotas
-from barnabas.types import TopicPartition
+from barnabas.types import BrokerId, TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.broker.cluster.follower_fetch_sessions import FollowerFetchSessions
@@ -256,6 +256,7 @@ class Broker:
             )
             self.log_cleaner.manager.on_failure = checks.suspect_log
             self._controller.subscribe(self.controller.publish(self.metadata_changed))
+            self._controller.cordoned = self._cordoned_brokers
             undo.callback(self._copier.cancel)
             acceptor = self._acceptor = Acceptor(
                 self.loop,
@@ -745,6 +746,13 @@ class Broker:
 
     def _take_dynamic_settings(self, image: MetadataImage) -> None:
         self.config = self.config.update_dynamic(image.broker_config(""), image.broker_config(str(self.node_id)))
+        self.log_manager.cordoned = self.config.cordoned_dirs
+
+    def _cordoned_brokers(self) -> Set[BrokerId]:
+        """Returns the brokers that take no new replicas. Called in the controller's thread."""
+        duties = None if self._cluster is None else self._cluster.duties
+        others = set() if duties is None else duties.cordoned - {self.node_id}
+        return others | {self.node_id} if self.config.is_cordoned else others
 
     def _log_config_of(self, topic: str) -> LogConfig:
         return self.config.log_config(self.image.topic_config(topic))

@@ -4,7 +4,7 @@ A snapshot never changes. A dynamic change makes a new one (`update_dynamic`), w
 requests, so that no request sees half of a change.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NoReturn
 
 from barnabas.config.advertise import AdvertiseRules
@@ -37,6 +37,7 @@ from barnabas.types import BrokerId
 __all__ = ["BrokerConfig"]
 
 _DEFAULTS: Final = BROKER_CONFIGS.defaults()
+_ALL: Final = "*"
 _ATTRIBUTES: Final = {setting.name: setting.attribute for setting in BROKER_CONFIGS}
 
 
@@ -49,6 +50,7 @@ class BrokerConfig:
     broker_rack: str | None
     log_dir: tuple[str, ...]
     log_dirs: tuple[str, ...] | None
+    cordoned_log_dirs: tuple[str, ...]
     log_dir_reserve_bytes: int
     registry_file: str | None
     zookeeper_connect: str | None
@@ -200,6 +202,8 @@ class BrokerConfig:
     """The parsed `advertised.listeners`; empty if `advertise` decides."""
     max_connections_of_listeners: Mapping[str, int]
     """`listener.name.NAME.max.connections`, by listener."""
+    cordoned_dirs: frozenset[str]
+    """Those of `data_dirs` that get no new replicas."""
     topic_defaults: Mapping[str, Value]
     """The settings of a topic without overrides, by the topic settings' names."""
     default_log_config: LogConfig
@@ -229,6 +233,11 @@ class BrokerConfig:
             {**self.static, **self.dynamic_default, **self.dynamic_broker}
         )
         attributes["data_dirs"] = self.log_dirs or self.log_dir
+        attributes["cordoned_dirs"] = frozenset(
+            self.data_dirs
+            if _ALL in self.cordoned_log_dirs
+            else set(self.cordoned_log_dirs).intersection(self.data_dirs)
+        )
         attributes["topic_defaults"] = topic_defaults(values)
         attributes["default_log_config"] = log_config({}, self.topic_defaults)
         protocols = parse_protocol_map(self.listener_security_protocol_map)
@@ -275,6 +284,11 @@ class BrokerConfig:
         return self._values
 
     @property
+    def is_cordoned(self) -> bool:
+        """Whether the broker takes no new replicas, because all its data directories are cordoned."""
+        return len(self.cordoned_dirs) == len(set(self.data_dirs))
+
+    @property
     def zookeeper_connection_max_s(self) -> float:
         """The time for which a start waits for ZooKeeper, in seconds."""
         return (self.zookeeper_connection_timeout_ms or self.zookeeper_session_timeout_ms) / 1000
@@ -308,6 +322,9 @@ class BrokerConfig:
         fixed = [name for name in settings if not _is_dynamic(name)]
         if fixed:
             raise InvalidRequest(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+        of_one = [name for name in settings if name in BROKER_CONFIGS and not per_broker and _is_of_one_broker(name)]
+        if of_one:
+            raise InvalidRequest(f"Cannot update these configs at default cluster level: [{', '.join(of_one)}]")
         for name, reason in kafka_names.refusals(settings).items():
             raise InvalidRequest(f"{name}={settings[name]} is not accepted: {reason}")
         try:
@@ -321,6 +338,19 @@ class BrokerConfig:
                 BrokerConfig(self.static, settings, self.dynamic_broker)
         except (InvalidConfig, UsageError) as error:
             raise InvalidRequest(str(error)) from None
+
+    def check_cordoned(self, directories: Collection[str]) -> None:
+        """Raises UsageError unless a value of cordoned.log.dirs suits the data directories of this broker."""
+        if _ALL in directories and len(directories) > 1:
+            raise UsageError(
+                f"cordoned.log.dirs is {','.join(directories)}: {_ALL} is all directories, and stands alone"
+            )
+        foreign = [directory for directory in directories if directory not in (*self.data_dirs, _ALL)]
+        if foreign:
+            raise UsageError(
+                f"cordoned.log.dirs: {', '.join(foreign)} is not in log.dirs of broker {self.node_id}, which is "
+                f"{','.join(self.data_dirs)}"
+            )
 
     # -- DescribeConfigs --------------------------------------------------------------------------------------------
 
@@ -438,6 +468,9 @@ class BrokerConfig:
             )
         if not self.data_dirs or not all(self.data_dirs):
             raise UsageError("At least one log directory must be defined via log.dirs or log.dir.")
+        # What was set at run time was refused then, if need be; meanwhile it may have become outdated.
+        if "cordoned.log.dirs" in self.static and "cordoned.log.dirs" not in self.dynamic_broker:
+            self.check_cordoned(self.cordoned_log_dirs)
         validate_topic_overrides({}, self.topic_defaults)
         AdvertiseRules(self.advertise)
         parse_overrides(self.max_connections_per_ip_overrides)
@@ -515,6 +548,10 @@ def _is_dynamic(name: str) -> bool:
     from barnabas.config import kafka_names
 
     return name in kafka_names.DYNAMIC or name.startswith("listener.name.")
+
+
+def _is_of_one_broker(name: str) -> bool:
+    return BROKER_CONFIGS[name].dynamic is DynamicMode.PER_BROKER
 
 
 def _applicable(name: str, text: str) -> bool:

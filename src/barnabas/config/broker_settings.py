@@ -50,6 +50,8 @@ _IDENTITY: Final[tuple[_Row, ...]] = (
      "The data directory; used where `log.dirs` is not set."),
     ("log.dirs", _LIST, None, None, _HIGH, _FIXED,
      "Data directories, separated by commas. A new registry is made in the first."),
+    ("cordoned.log.dirs", _LIST, (), None, _MEDIUM, DynamicMode.PER_BROKER,
+     "Data directories that get no new replicas, `*` for all: then the broker gets none. What is in them is served and replicated as before (KIP-1066)."),
     ("log.dir.reserve.bytes", _LONG, 2 * 1024**2, at_least(0), _MEDIUM, _FIXED,
      "Space set aside in each data directory, and beside a registry that brokers share: on a full disk they start, elect leaders, delete topics and apply retention with it. 0: none. Kafka has no such reserve."),
     ("registry.file", _STRING, None, None, _HIGH, _FIXED,

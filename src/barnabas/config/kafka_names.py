@@ -125,7 +125,7 @@ _BY_SUBJECT: Final[dict[str, str]] = {
         share.coordinator.write.timeout.ms
     """,
     "replication between brokers, and quotas": """
-        cordoned.log.dirs quota.window.num quota.window.size.seconds unclean.leader.election.interval.ms
+        quota.window.num quota.window.size.seconds unclean.leader.election.interval.ms
     """,
     "Java classes and the rest": """
         alter.config.policy.class.name authorizer.class.name client.quota.callback.class config.providers
@@ -184,7 +184,7 @@ SENSITIVE: Final = frozenset(
 )  # fmt: skip
 
 _DYNAMIC_NAMES: Final = """
-    background.threads config.providers cordoned.log.dirs follower.fetch.last.tiered.offset.enable
+    background.threads config.providers follower.fetch.last.tiered.offset.enable
     group.consumer.assignment.interval.ms
     group.coordinator.cached.buffer.max.bytes group.share.assignment.interval.ms
     group.streams.assignment.interval.ms log.cleaner.threads metric.reporters
@@ -239,7 +239,6 @@ _REFUSED: Final[dict[str, tuple[Callable[[str], bool], str]]] = {
     "alter.config.policy.class.name": (_set, "policies in Java cannot be run, so settings would be changed unchecked"),
     "client.quota.callback.class": (_set, "quota callbacks in Java cannot be run, so quotas would not hold"),
     "config.providers": (_set, "values from config providers would not be filled in"),
-    "cordoned.log.dirs": (_set, "partitions would still be placed in these directories"),
     "remote.log.storage.system.enable": (_true, "tiered storage is not offered"),
     "security.inter.broker.protocol": (
         lambda value: value.strip().upper() not in ("", "PLAINTEXT"), "only PLAINTEXT is served"

@@ -10,7 +10,7 @@ import logging
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
@@ -130,6 +130,8 @@ class Controller:
         self._publishing = False
         self.on_read: Callable[[float], None] = lambda began: None
         """Called, after the subscribers, with the monotonic time of a reading of the registry that has succeeded."""
+        self.cordoned: Callable[[], Container[BrokerId]] = tuple
+        """Returns the brokers all of whose data directories are cordoned. Called in the controller's thread."""
         self._outside_requests = OutsideRequests(self, registry, lambda: self._config)
 
     # -- life -------------------------------------------------------------------------------------------------------
@@ -407,7 +409,7 @@ class Controller:
 
         def decide() -> tuple[list[Change], dict[str, TopicImage | KafkaError]]:
             return replication_control.create_topics(
-                self._image, requests, self._config, self._randomness, self._new_id
+                self._image, requests, self._config, self._randomness, self._new_id, self.cordoned()
             )
 
         return self._change(decide, validate_only)
@@ -447,7 +449,8 @@ class Controller:
     ) -> dict[str, KafkaError | None]:
         """Adds partitions to topics. Returns None for each topic that has them, and the error of the others."""
         return self._change(
-            lambda: replication_control.create_partitions(self._image, requests, self._randomness), validate_only
+            lambda: replication_control.create_partitions(self._image, requests, self._randomness, self.cordoned()),
+            validate_only,
         )
 
     def elect_leaders(
@@ -472,6 +475,7 @@ class Controller:
                 requests,
                 self._log_config_of,
                 allow_replication_factor_change=allow_replication_factor_change,
+                cordoned=self.cordoned(),
             ),
             reason="reassigned",
         )

@@ -10,7 +10,7 @@ so leaders are spread evenly, replicas of a partition leave the rack, and they f
 A fenced broker is taken only when the others of its rack are used up, and never leads a new partition.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, Protocol
 
 from barnabas.errors import InvalidReplicaAssignment, InvalidReplicationFactor
@@ -52,11 +52,16 @@ class _Ring:
 
 
 class StripedReplicaPlacer:
-    """Places the partitions of one topic: each partition continues where the last one ended."""
+    """Places the partitions of one topic: each partition continues where the last one ended. Those brokers get none all
+    of whose data directories are `cordoned`."""
 
-    def __init__(self, brokers: Iterable[BrokerImage], randomness: Randomness) -> None:
+    def __init__(
+        self, brokers: Iterable[BrokerImage], randomness: Randomness, cordoned: Container[BrokerId] = ()
+    ) -> None:
         by_rack: dict[str, tuple[list[BrokerId], list[BrokerId]]] = {}
         for broker in brokers:
+            if broker.node_id in cordoned:
+                continue
             # No rack sorts before every named one, as in Kafka.
             unfenced, fenced = by_rack.setdefault(broker.rack or "", ([], []))
             (fenced if broker.fenced else unfenced).append(broker.node_id)
@@ -77,11 +82,14 @@ class StripedReplicaPlacer:
                 f"Invalid replication factor {replication_factor}: the replication factor must be positive."
             )
         if self._unfenced_count == 0:
-            raise InvalidReplicationFactor("All brokers are currently fenced.")
+            raise InvalidReplicationFactor(
+                "All brokers are currently fenced, or have all their log directories cordoned."
+            )
         if replication_factor > self._broker_count:
             raise InvalidReplicationFactor(
                 f"The target replication factor of {replication_factor} cannot be reached because only "
-                f"{self._broker_count} broker(s) are registered."
+                f"{self._broker_count} broker(s) are registered or some brokers have all their log directories "
+                "cordoned."
             )
         if self._broker_count == 1:  # a shortcut for one broker, which may have 10,000 partitions
             only = (self._racks[0][0].brokers[0],)

@@ -6,12 +6,13 @@ makes it so ends the reassignment (`partition_change.py`). Source: KIP-455, KIP-
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from barnabas.controller.partition_change import Assignment, Candidates, LogConfigOf, PartitionChanges
 from barnabas.controller.placement import validate_manual_assignment
 from barnabas.errors import (
+    IneligibleReplica,
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
     InvalidRequest,
@@ -47,8 +48,10 @@ def alter_reassignments(
     log_config_of: LogConfigOf,
     *,
     allow_replication_factor_change: bool = True,
+    cordoned: Container[BrokerId] = (),
 ) -> Reassignments:
-    """Begins, replaces or cancels reassignments. A partition that is refused does not prevent the others."""
+    """Begins, replaces or cancels reassignments. A partition that is refused does not prevent the others. A broker all
+    of whose data directories are `cordoned` gets no replica that it does not have."""
     decide = PartitionChanges(image, log_config_of)
     changes: list[Change] = []
     results: dict[tuple[str, int], KafkaError | None] = {}
@@ -59,7 +62,7 @@ def alter_reassignments(
             changes = [change for change in changes if not _is_of(change, key)]
             continue
         try:
-            change = _alter(decide, request, allow_replication_factor_change)
+            change = _alter(decide, request, allow_replication_factor_change, cordoned)
         except KafkaError as error:
             results[key] = error
             continue
@@ -73,7 +76,9 @@ def _is_of(change: Change, key: tuple[str, int]) -> bool:
     return isinstance(change, SetPartition) and (change.name, change.partition_index) == key
 
 
-def _alter(decide: PartitionChanges, request: Reassignment, allow_factor_change: bool) -> SetPartition | None:
+def _alter(
+    decide: PartitionChanges, request: Reassignment, allow_factor_change: bool, cordoned: Container[BrokerId]
+) -> SetPartition | None:
     name, number = request.topic, request.partition_index
     topic = decide.image.topics.get(name)
     if topic is None:
@@ -86,6 +91,9 @@ def _alter(decide: PartitionChanges, request: Reassignment, allow_factor_change:
     validate_manual_assignment(request.replicas, decide.image.brokers, None)
     if not allow_factor_change:
         _check_factor(partition, request.replicas)
+    for replica in _without(request.replicas, partition.replicas):
+        if replica in cordoned:
+            raise IneligibleReplica(f"broker {replica} takes no new replicas: all its data directories are cordoned")
     original = _original(partition)
     removing = _without(original, request.replicas)
     assignment = Assignment(

@@ -6,7 +6,7 @@ of a group or a transactional id, so all committed offsets would seem to be lost
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -83,6 +83,7 @@ def create_topics(
     config: BrokerConfig,
     randomness: Randomness,
     new_id: Callable[[], UUID],
+    cordoned: Container[BrokerId] = (),
 ) -> Topics:
     """Creates topics. A request that is refused does not prevent the others."""
     named = Counter(request.name for request in requests)
@@ -98,7 +99,7 @@ def create_topics(
         try:
             _check_new_name(image, name, collisions)
             overrides = _creation_configs(request, config)
-            partitions = _new_partitions(image, request, config, randomness, budget)
+            partitions = _new_partitions(image, request, config, randomness, budget, cordoned)
         except KafkaError as error:
             results[name] = error
             continue
@@ -134,7 +135,12 @@ def _creation_configs(request: TopicRequest, config: BrokerConfig) -> dict[str, 
 
 
 def _new_partitions(
-    image: MetadataImage, request: TopicRequest, config: BrokerConfig, randomness: Randomness, budget: int
+    image: MetadataImage,
+    request: TopicRequest,
+    config: BrokerConfig,
+    randomness: Randomness,
+    budget: int,
+    cordoned: Container[BrokerId],
 ) -> tuple[PartitionImage, ...]:
     if request.assignments:
         if len(request.assignments) > budget:
@@ -150,7 +156,7 @@ def _new_partitions(
     if count > budget:
         raise PolicyViolation(_TOO_MANY)
     try:
-        placed = StripedReplicaPlacer(image.brokers.values(), randomness).place(count, factor)
+        placed = StripedReplicaPlacer(image.brokers.values(), randomness, cordoned).place(count, factor)
     except InvalidReplicationFactor as error:
         raise InvalidReplicationFactor(f"Unable to replicate the partition {factor} time(s): {error.message}") from None
     return tuple(_partition(image, replicas) for replicas in placed)
@@ -210,7 +216,10 @@ def delete_topics(
 
 
 def create_partitions(
-    image: MetadataImage, requests: Sequence[PartitionsRequest], randomness: Randomness
+    image: MetadataImage,
+    requests: Sequence[PartitionsRequest],
+    randomness: Randomness,
+    cordoned: Container[BrokerId] = (),
 ) -> tuple[list[Change], dict[str, KafkaError | None]]:
     """Adds partitions to existing topics."""
     named = Counter(request.name for request in requests)
@@ -222,7 +231,7 @@ def create_partitions(
             results[request.name] = InvalidRequest("Duplicate topic name.")
             continue
         try:
-            change = _more_partitions(image, request, randomness, budget)
+            change = _more_partitions(image, request, randomness, budget, cordoned)
         except KafkaError as error:
             results[request.name] = error
             continue
@@ -233,7 +242,11 @@ def create_partitions(
 
 
 def _more_partitions(
-    image: MetadataImage, request: PartitionsRequest, randomness: Randomness, budget: int
+    image: MetadataImage,
+    request: PartitionsRequest,
+    randomness: Randomness,
+    budget: int,
+    cordoned: Container[BrokerId],
 ) -> AddPartitions:
     topic = image.topics.get(request.name)
     if topic is None:
@@ -266,7 +279,7 @@ def _more_partitions(
             validate_manual_assignment(replicas, image.brokers, factor)
             added.append(_manual_partition(image, number, [BrokerId(replica) for replica in replicas]))
     else:
-        placed = StripedReplicaPlacer(image.brokers.values(), randomness).place(additional, factor)
+        placed = StripedReplicaPlacer(image.brokers.values(), randomness, cordoned).place(additional, factor)
         added = [_partition(image, replicas) for replicas in placed]
     return AddPartitions(topic.name, topic.topic_id, present, tuple(added))
 

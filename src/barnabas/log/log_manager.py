@@ -92,6 +92,8 @@ class LogManager:
     ) -> None:
         assert data_dirs, "a broker needs a data directory"
         self.directories = [DataDirectory(os.fspath(path)) for path in data_dirs]
+        self.cordoned: Container[str] = ()
+        """The paths of those that get no new logs as long as there are others."""
         self._clock = clock
         self._boot_id = read_boot_id() if boot_id is None else boot_id
         self._recovery_threads = recovery_threads
@@ -409,7 +411,10 @@ class LogManager:
         is damaged where it is: on another disk, if there is one with room."""
         if len(self.directories) == 1:
             return self.directories[0]
-        usable = [not each.has_failed and free_bytes(each.path) >= room for each in self.directories]
+        usable = [
+            not each.has_failed and each.path not in self.cordoned and free_bytes(each.path) >= room
+            for each in self.directories
+        ]
         if anew:
             device = self._home[topic_partition].device
             elsewhere = [known and each.device != device for known, each in zip(usable, self.directories, strict=True)]

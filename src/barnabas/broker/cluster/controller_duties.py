@@ -38,6 +38,8 @@ class ControllerDuties:
         """The registrations whose process has ended."""
         self._watches: dict[BrokerId, tuple[int, Watch]] = {}
         """The epoch of the registration that is watched, and the end of the watch."""
+        self.cordoned: set[BrokerId] = set()
+        """The brokers that take no new replicas, as they have said."""
         self._fencing: set[tuple[BrokerId, int]] = set()
         """The registrations that are being fenced."""
         self._lost: set[tuple[BrokerId, int]] = set()
@@ -225,6 +227,7 @@ class ControllerDuties:
         if known is None or known.epoch != epoch:
             raise StaleBrokerEpoch(f"broker {node_id} is not registered in epoch {epoch}")
         self.heard(request)
+        (self.cordoned.add if request.takes_no_replicas else self.cordoned.discard)(node_id)
         self._lost.discard((node_id, epoch))
         self._may_resign = True
         self.has_resigned = False

@@ -332,6 +332,7 @@ class ClusterMember:
             broker_epoch=self._identity().broker_epoch,
             current_metadata_offset=broker.image.version,
             want_shut_down=self._is_leaving,
+            takes_no_replicas=broker.config.is_cordoned,
         )
         sent_at, is_own = broker.loop.time(), self.is_controller
         timeout_s = max(broker.config.broker_heartbeat_interval_ms / 1000, HEARTBEAT_TIMEOUT_MIN_S)
@@ -440,6 +441,8 @@ class ClusterMember:
         if self._fetchers is not None:
             self._fetchers.image_changed(change.image, change.topics)
         self._controller_changed()
+        if change.brokers_configured:
+            self._in(0.0, "heartbeat", self._beat)  # the controller has to know which data directories are cordoned
         if self.duties is not None:
             self.duties.image_changed(change)
         if change.brokers:

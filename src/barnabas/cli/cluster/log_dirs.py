@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 from barnabas import Admin
@@ -66,6 +66,7 @@ def _row(directory: LogDir) -> dict[str, Any]:
         "total_bytes": directory.total_bytes if directory.total_bytes >= 0 else None,
         "usable_bytes": directory.usable_bytes if directory.usable_bytes >= 0 else None,
         "is_full": directory.is_full,
+        "is_cordoned": directory.is_cordoned,
         "size_bytes": sum(replica.size_bytes for replica in replicas),
         "replicas": [
             {
@@ -84,7 +85,7 @@ def _row(directory: LogDir) -> dict[str, Any]:
 def _text(rows: list[dict[str, Any]], with_replicas: bool) -> str:
     if not rows:
         return "no log directories"
-    names = ("broker", "directory", "replicas", "size", "free", "of", "error")
+    names = ("broker", "directory", "replicas", "size", "free", "of", "remarks")
     cells = [
         (
             row["broker"],
@@ -93,7 +94,7 @@ def _text(rows: list[dict[str, Any]], with_replicas: bool) -> str:
             size_text(row["size_bytes"]),
             size_text(row["usable_bytes"]),
             size_text(row["total_bytes"]),
-            row["error"] or ("the disk is full" if row["is_full"] else "") or _damage_text(row["replicas"]),
+            "; ".join(filter(None, _remarks(row))),
         )
         for row in rows
     ]
@@ -111,6 +112,13 @@ def _text(rows: list[dict[str, Any]], with_replicas: bool) -> str:
         columns = ("broker", "topic", "partition", "size", "offset lag", "directory")
         text += table(columns, replicas) if replicas else "no replicas"
     return text
+
+
+def _remarks(row: dict[str, Any]) -> Iterator[str | None]:
+    yield row["error"]
+    yield "the disk is full" if row["is_full"] else ""
+    yield _damage_text(row["replicas"])
+    yield "cordoned: it gets no new replicas" if row["is_cordoned"] else ""
 
 
 def _damage_text(replicas: Sequence[Mapping[str, Any]]) -> str:

@@ -47,8 +47,8 @@ class LogDir(NamedTuple):
     """One log directory of a broker; -1 for sizes that the broker does not tell. With an error code nothing else is
     known.
 
-    `device` names the disk, for all brokers of a machine alike. Barnabas's brokers send it in a tagged field of their
-    own; empty from other brokers.
+    `is_cordoned`: it gets no new replicas (KIP-1066). `device` names the disk, for all brokers of a machine alike.
+    Barnabas's brokers send it in a tagged field of their own; empty from other brokers.
     """
 
     broker_id: BrokerId
@@ -58,6 +58,7 @@ class LogDir(NamedTuple):
     usable_bytes: int
     replicas: tuple[LogDirReplica, ...]
     device: str = ""
+    is_cordoned: bool = False
 
     @property
     def is_full(self) -> bool:
@@ -160,6 +161,7 @@ def _log_dir(node_id: int, result: Any) -> LogDir:
         result.usable_bytes,
         replicas,
         result.device or "",
+        result.is_cordoned,
     )
 
 

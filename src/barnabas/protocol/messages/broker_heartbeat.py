@@ -20,6 +20,7 @@ class BrokerHeartbeatRequest(Request):
     want_shut_down: bool = field("bool", 0, 2, default=False)
     offline_log_dirs: Sequence[UUID] = field("uuid", 1, 2, default=(), array=True, tag=0)
     cordoned_log_dirs: Sequence[UUID] = field("uuid", 2, 2, default=None, array=True, tag=1)
+    takes_no_replicas: bool = field("bool", 0, 2, default=False, tag=10000)
 
 
 class BrokerHeartbeatResponse(Response):

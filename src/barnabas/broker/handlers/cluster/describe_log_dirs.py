@@ -77,6 +77,7 @@ def _describe(
         topics=[DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
         total_bytes=space.f_blocks * space.f_frsize,
         usable_bytes=space.f_bavail * space.f_frsize,
+        is_cordoned=directory.path in logs.cordoned,
         device=_device(directory) if ours else None,
     )
 
