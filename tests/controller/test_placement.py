@@ -94,11 +94,16 @@ def test_leaders_are_even_over_equal_racks() -> None:
         ([], None, "an empty replica list."),
         ([1, 9], None, "broker 9, but no such broker is registered."),
         ([1, 1], None, "the broker 1 more than once."),
+        ([1, 2, 3], None, "broker 3, but all its log directories are cordoned."),
         ([1, 2], 1, "a partition with 2 replica(s), but this is not consistent with previous partitions, "
                     "which have 1 replica(s)."),
     ],
 )  # fmt: skip
 def test_manual_assignments(replicas: list[int], factor: int | None, sentence: str) -> None:
     with pytest.raises(InvalidReplicaAssignment) as error:
-        validate_manual_assignment(replicas, [1, 2], factor)
+        validate_manual_assignment(replicas, [1, 2, 3, 4], factor, cordoned=[3, 4], present=[4])
     assert error.value.message == f"The manual partition assignment includes {sentence}"
+
+
+def test_a_cordoned_broker_keeps_the_replica_that_it_has() -> None:
+    validate_manual_assignment([1, 3], [1, 3], None, cordoned=[3], present=[3])

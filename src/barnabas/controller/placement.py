@@ -138,8 +138,16 @@ class StripedReplicaPlacer:
             self._randomness.shuffle(fenced.brokers)
 
 
-def validate_manual_assignment(replicas: Sequence[int], known: Iterable[int], replication_factor: int | None) -> None:
-    """Raises InvalidReplicaAssignment for an invalid list of replicas of a client."""
+def validate_manual_assignment(
+    replicas: Sequence[int],
+    known: Iterable[int],
+    replication_factor: int | None,
+    cordoned: Container[int] = (),
+    present: Container[int] = (),
+) -> None:
+    """Raises InvalidReplicaAssignment for an invalid list of replicas of a client. Of the `cordoned` brokers only those
+    may be in it that are `present` already: Kafka refuses these, too, so nothing else of their partition can be moved.
+    """
     start = "The manual partition assignment includes"
     if not replicas:
         raise InvalidReplicaAssignment(f"{start} an empty replica list.")
@@ -148,6 +156,8 @@ def validate_manual_assignment(replicas: Sequence[int], known: Iterable[int], re
     for node_id in sorted(replicas):
         if node_id not in brokers:
             raise InvalidReplicaAssignment(f"{start} broker {node_id}, but no such broker is registered.")
+        if node_id in cordoned and node_id not in present:
+            raise InvalidReplicaAssignment(f"{start} broker {node_id}, but all its log directories are cordoned.")
         if node_id == previous:
             raise InvalidReplicaAssignment(f"{start} the broker {node_id} more than once.")
         previous = node_id

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from barnabas.controller.partition_change import Assignment, Candidates, LogConfigOf, PartitionChanges
 from barnabas.controller.placement import validate_manual_assignment
 from barnabas.errors import (
-    IneligibleReplica,
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
     InvalidRequest,
@@ -88,12 +87,9 @@ def _alter(
         raise UnknownTopicOrPartition(f"Unable to find partition {name}:{number}.")
     if request.replicas is None:
         return _cancel(decide, topic, number, partition)
-    validate_manual_assignment(request.replicas, decide.image.brokers, None)
+    validate_manual_assignment(request.replicas, decide.image.brokers, None, cordoned, partition.replicas)
     if not allow_factor_change:
         _check_factor(partition, request.replicas)
-    for replica in _without(request.replicas, partition.replicas):
-        if replica in cordoned:
-            raise IneligibleReplica(f"broker {replica} takes no new replicas: all its data directories are cordoned")
     original = _original(partition)
     removing = _without(original, request.replicas)
     assignment = Assignment(

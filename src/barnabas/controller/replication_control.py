@@ -145,7 +145,7 @@ def _new_partitions(
     if request.assignments:
         if len(request.assignments) > budget:
             raise PolicyViolation(_TOO_MANY)
-        return _assigned_partitions(image, request)
+        return _assigned_partitions(image, request, cordoned)
     factor, count = request.replication_factor, request.partitions
     if factor < USE_DEFAULT or factor == 0:
         raise InvalidReplicationFactor("Replication factor must be larger than 0, or -1 to use the default value.")
@@ -162,7 +162,9 @@ def _new_partitions(
     return tuple(_partition(image, replicas) for replicas in placed)
 
 
-def _assigned_partitions(image: MetadataImage, request: TopicRequest) -> tuple[PartitionImage, ...]:
+def _assigned_partitions(
+    image: MetadataImage, request: TopicRequest, cordoned: Container[BrokerId]
+) -> tuple[PartitionImage, ...]:
     if request.replication_factor != USE_DEFAULT:
         raise InvalidRequest("A manual partition assignment was specified, but replication factor was not set to -1.")
     if request.partitions != USE_DEFAULT:
@@ -172,7 +174,7 @@ def _assigned_partitions(image: MetadataImage, request: TopicRequest) -> tuple[P
     for number, replicas in request.assignments:
         if number in by_number:
             raise InvalidReplicaAssignment(f"Found multiple manual partition assignments for partition {number}")
-        validate_manual_assignment(replicas, image.brokers, factor)
+        validate_manual_assignment(replicas, image.brokers, factor, cordoned)
         factor = len(replicas)
         by_number[number] = _manual_partition(image, number, [BrokerId(replica) for replica in replicas])
     if sorted(by_number) != list(range(len(by_number))):
@@ -276,7 +278,7 @@ def _more_partitions(
     if request.assignments is not None:
         added = []
         for number, replicas in enumerate(request.assignments, present):
-            validate_manual_assignment(replicas, image.brokers, factor)
+            validate_manual_assignment(replicas, image.brokers, factor, cordoned)
             added.append(_manual_partition(image, number, [BrokerId(replica) for replica in replicas]))
     else:
         placed = StripedReplicaPlacer(image.brokers.values(), randomness, cordoned).place(additional, factor)

@@ -92,6 +92,14 @@ def test_it_is_set_for_one_broker_at_a_time(broker: Broker, admin: barnabas.Admi
         admin.alter_configs({("broker", ""): {NAME: "*"}})
 
 
+def test_a_broker_that_is_not_the_controller_refuses_directories_that_it_does_not_have() -> None:
+    with Cluster(brokers=2) as cluster, barnabas.Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        follower = next(node_id for node_id in cluster.node_ids if node_id != cluster.controller)
+        with pytest.raises(BarnabasError, match=f"/elsewhere is not in log.dirs of broker {follower}"):
+            cordon(admin, "/elsewhere", follower)
+        cordon(admin, "*", follower)
+
+
 def test_the_controller_places_replicas_on_other_brokers() -> None:
     with Cluster(brokers=3, log_dirs=2) as cluster:
         follower = next(node_id for node_id in cluster.node_ids if node_id != cluster.controller)
@@ -109,7 +117,9 @@ def test_the_controller_places_replicas_on_other_brokers() -> None:
             cluster.create_topic("t", partitions=4, replication_factor=2)
             partitions = admin.describe_topics("t")["t"].partitions.values()
             assert follower not in {replica for partition in partitions for replica in partition.replicas}
-            with pytest.raises(BarnabasError, match="cordoned"):
+            with pytest.raises(BarnabasError, match="manual partition assignment includes broker .* cordoned"):
                 admin.alter_partition_reassignments({("t", 0): [follower]})
+            with pytest.raises(BarnabasError, match="manual partition assignment includes broker .* cordoned"):
+                admin.create_topics(NewTopic("by_hand", assignments={0: [follower]}))
             cordon(admin, None, follower)
             cluster.wait_for(lambda: not is_refused(), what="the controller knows")

@@ -12,7 +12,11 @@ from barnabas.broker.peers.forwarding import forward_part
 from barnabas.broker.process import loggers
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
-from barnabas.controller.configuration_control import check_operations, parse_node_id
+from barnabas.controller.configuration_control import (
+    check_operations,
+    incremental_alter_configs,
+    parse_node_id,
+)
 from barnabas.controller.requests import ConfigOperation, ConfigResource, ResourceType
 from barnabas.errors import InvalidRequest, KafkaError, NotController, error_for
 from barnabas.protocol.messages.incremental_alter_configs import (
@@ -52,17 +56,34 @@ async def _alter_stored(
     """Has the controller make the changes that the registry keeps, wherever it is."""
     cluster = broker.cluster
     if cluster is not None and not cluster.is_controller and not context.is_broker:
-        resources = [resource for resource in request.resources if resource.resource_type != ResourceType.BROKER_LOGGER]
+        refused = _refused(broker, changes)
+        resources = [
+            resource
+            for resource in request.resources
+            if resource.resource_type != ResourceType.BROKER_LOGGER
+            and (resource.resource_type, resource.resource_name) not in refused
+        ]
+        if not resources:
+            return list(refused.items())
         part = IncrementalAlterConfigsRequest(resources=resources, validate_only=request.validate_only)
         try:
             response: IncrementalAlterConfigsResponse = await forward_part(cluster.forward, part, context)
         except NotController:
             pass  # this broker has become the controller
         else:
-            return list(map(_result_of, response.responses))
+            answers = map(_result_of, response.responses)
+            return [(resource, refused[resource]) if resource in refused else next(answers) for resource, _ in changes]
     return await broker.controller.call(
         lambda controller: controller.incremental_alter_configs(changes, validate_only=request.validate_only)
     )
+
+
+def _refused(broker: BrokerServices, changes: list[ResourceChange]) -> dict[ConfigResource, KafkaError]:
+    """Returns what is wrong with changes of this broker's own settings: the controller does not know the settings and
+    data directories with which this broker was started."""
+    own = ConfigResource(ResourceType.BROKER, str(broker.node_id))
+    decided = incremental_alter_configs(broker.image, [change for change in changes if change[0] == own], broker.config)
+    return {resource: error for resource, error in decided.results if error is not None}
 
 
 def _result_of(response: AlterConfigsResourceResponse) -> ConfigResult:
