@@ -288,8 +288,16 @@ class ConnectionLost(ClientError):
     retriable = True
 
 
+class WrongBroker(ConnectionLost):
+    """The broker at an address is another one than the cluster's metadata say (KIP-1242)."""
+
+
 class BrokerUnreachable(ClientError):
     """No bootstrap address led to a broker."""
+
+
+class BootstrapResolutionFailed(BrokerUnreachable):
+    """No name of the bootstrap addresses could be resolved within bootstrap.resolve.timeout.ms (KIP-909)."""
 
 
 class TopicNotFound(UnknownTopicOrPartition):

@@ -1,11 +1,15 @@
 """A network client of a simulated cluster: bootstrap addresses, outages, the broker that a request goes to."""
 
+from typing import Any
+
 import pytest
 
-from barnabas.connection.network_client import ANY, CONTROLLER
+from barnabas.connection.network_client import ANY, CONTROLLER, Node
 from barnabas.connection.retry import send_with_retries
-from barnabas.errors import BrokerUnreachable, ClientClosed
+from barnabas.errors import BootstrapResolutionFailed, BrokerUnreachable, ClientClosed, RebootstrapRequired, WrongBroker
+from barnabas.protocol.messages.api_versions import ApiVersionsResponse
 from barnabas.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from barnabas.types import BrokerId
 from connection.rig import groups, sent
 from simulation.cluster import SILENT, SingleClientCluster
 
@@ -90,6 +94,70 @@ def test_wrong_addresses_are_tried_for_as_long_as_is_allowed() -> None:
     with pytest.raises(BrokerUnreachable):
         cluster.result(sent(cluster, ListGroupsRequest(), ANY))
     assert 1006.9 < cluster.now < 1009
+
+
+def test_names_that_do_not_resolve_are_tried_for_as_long_as_is_allowed() -> None:
+    cluster = SingleClientCluster(bootstrap_resolve_timeout_s=7)
+    groups(cluster)
+    cluster.up.clear()  # nothing of the simulation resolves then
+    promises = [sent(cluster, ListGroupsRequest(), ANY), cluster.network_client.topic("t", 60)]
+    for promise in promises:
+        with pytest.raises(BootstrapResolutionFailed, match=r"within 7 s \(bootstrap.resolve.timeout.ms\): no broker"):
+            cluster.result(promise)
+    assert 1006.9 < cluster.now < 1009
+    later = cluster.now
+    with pytest.raises(BootstrapResolutionFailed):
+        cluster.result(sent(cluster, ListGroupsRequest(), ANY))
+    assert cluster.now < later + 1
+    cluster.up.add(1)
+    cluster.run(seconds=5)
+    assert cluster.result(sent(cluster, ListGroupsRequest(), ANY)) == ListGroupsResponse()
+    cluster.stop(1)
+    promise = sent(cluster, ListGroupsRequest(), ANY)
+    cluster.run(seconds=20)
+    assert not promise.done  # what has once resolved is waited for
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_checked"), [({}, True), ({"cluster_check": False}, False), ({"rebootstrap": False}, False)]
+)
+def test_a_client_leaves_an_address_that_leads_to_another_broker(settings: Any, is_checked: bool) -> None:
+    cluster = SingleClientCluster(nodes=2, **settings)
+    groups(cluster)
+    asked: list[tuple[str | None, int]] = []
+    answers, wrong = cluster.handlers[18], [2]
+
+    def versions(received: Any) -> Any:
+        expected = received.request.cluster_id, received.request.node_id
+        asked.append(expected)
+        if expected == ("sim", 2) and wrong:
+            return ApiVersionsResponse(error_code=RebootstrapRequired.code)
+        return answers(received)
+
+    cluster.handlers[18] = versions
+    cluster.result(cluster.network_client.refresh_metadata())
+    assert asked == [(None, -1)]
+    promise = sent(cluster, ListGroupsRequest(), Node(BrokerId(2)))
+    if not is_checked:
+        assert cluster.result(promise) == ListGroupsResponse()
+        assert set(asked) == {(None, -1)}
+        return
+    cluster.connected.clear()
+    with pytest.raises(WrongBroker, match="n2:9092: version: this is not broker 2 of cluster sim"):
+        cluster.result(promise)
+    assert cluster.run(lambda: "boot" in cluster.connected, seconds=5)
+    wrong.clear()
+    promise = send_with_retries(cluster.network_client, ListGroupsRequest(), Node(BrokerId(2)), timeout_s=60)
+    assert cluster.result(promise) == ListGroupsResponse()
+
+
+def test_brokers_before_4_4_are_asked_once() -> None:
+    cluster = SingleClientCluster(nodes=2)
+    groups(cluster)
+    cluster.versions[18] = (0, 4)
+    cluster.result(cluster.network_client.refresh_metadata())
+    assert cluster.result(sent(cluster, ListGroupsRequest(), Node(BrokerId(2)))) == ListGroupsResponse()
+    assert [received.version for received in cluster.requests if received.api_key == 18] == [4, 4]
 
 
 def test_a_broker_that_was_met_is_waited_for() -> None:

@@ -125,6 +125,7 @@ class Client:
             node_id = min(self.cluster.up, default=0) if order.host == "boot" else int(order.host[1:])
             if node_id in self.cluster.up:
                 self.links[order.number] = Link(self, order.number, node_id)
+                connections.resolved()
                 connections.connected(order.number, now)
             else:
                 attempt = Attempt(f"{order.host}:{order.port}", "tcp", "connection refused", "is it running?")

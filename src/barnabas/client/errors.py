@@ -2,6 +2,7 @@
 
 from barnabas.errors import (
     Attempt,
+    BootstrapResolutionFailed,
     BrokerUnreachable,
     BufferExhausted,
     ClientClosed,
@@ -22,6 +23,7 @@ from barnabas.errors import (
 
 __all__ = [
     "Attempt",
+    "BootstrapResolutionFailed",
     "BrokerUnreachable",
     "BufferExhausted",
     "ClientClosed",

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from barnabas.connection.broker.client_request import ClientRequest, Error, connection_lost
+from barnabas.connection.broker.broker_connection import API_VERSIONS_LAST
+from barnabas.connection.broker.client_request import API_VERSIONS, ClientRequest, Error, connection_lost
 from barnabas.connection.broker.cluster_connections import (
     BOOTSTRAP,
     ClusterConnections,
@@ -34,8 +35,17 @@ from barnabas.connection.targets import (
     Node,
     Target,
 )
-from barnabas.connection.timers import NEVER, Timer, Timers, exponential_backoff
-from barnabas.errors import Attempt, BrokerUnreachable, ClientClosed, ClientError, ConnectionLost, KafkaError
+from barnabas.connection.timers import NEVER, Timer, Timers, exponential_backoff, spelled
+from barnabas.errors import (
+    Attempt,
+    BootstrapResolutionFailed,
+    BrokerUnreachable,
+    ClientClosed,
+    ClientError,
+    ConnectionLost,
+    KafkaError,
+    WrongBroker,
+)
 from barnabas.types import BrokerId
 
 __all__ = [
@@ -71,6 +81,10 @@ class NetworkClientSettings(NamedTuple):
     rebootstrap_trigger_s: float = 300.0
     """The time without metadata from known brokers after which the bootstrap addresses are tried again (KIP-1102)."""
     allow_auto_topic_creation: bool = True
+    cluster_check: bool = True
+    """Whether brokers are told which broker of which cluster is meant, so that a wrong one says so (KIP-1242)."""
+    bootstrap_resolve_timeout_s: float = NEVER
+    """The time from the first request on to resolve a name of the bootstrap addresses (KIP-909)."""
     bootstrap_timeout_s: float = NEVER
     """The time to reach a first broker. Each bootstrap address is tried once at least."""
     on_unreachable: Callable[[BrokerUnreachable], None] | None = None
@@ -119,6 +133,8 @@ class NetworkClient:
         """Requests to any broker that wait for a ready connection."""
         self._ever_connected = False
         self._unsent_since = now
+        self._resolve_until = NEVER
+        """The time at which no request waits any longer for a first name to be resolved."""
         self._unreached: set[int] = set()
         """The ids of the nodes whose connections failed since a connection was ready last."""
         self._attempts: list[Attempt] = []
@@ -131,6 +147,8 @@ class NetworkClient:
         self._coordinators = Coordinators(self, self.metadata)
         self._features: dict[str, int] = {}
         self._features_epoch = -1
+        self._is_checked = False
+        """Whether brokers are asked if they are the ones that are meant: the last one could have been."""
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
@@ -188,6 +206,8 @@ class NetworkClient:
             self.connections.open(best, self.now).send(request, self.now)
             return
         request.expires = self.now + (request.timeout_s or self.settings.connection.request_timeout_s)
+        if self._resolve_until == NEVER:
+            self._resolve_until = self.now + self.settings.bootstrap_resolve_timeout_s
         if not self._unsent:
             self._unsent_since = self.now
             if not self._reported:
@@ -270,6 +290,8 @@ class NetworkClient:
     def metadata_updated(self) -> None:
         """Closes connections to addresses that brokers no longer have, and calls the listeners."""
         brokers = self.metadata.cluster.brokers
+        if self._is_checked:
+            self.connections.cluster_id = self.metadata.cluster.cluster_id
         for node in list(self.connections):
             broker = brokers.get(node.node_id)
             if broker is not None:
@@ -299,6 +321,8 @@ class NetworkClient:
         self._report_at, self._reported = NEVER, False
         self._ever_connected = True
         versions = node.connection.api_versions if node.connection is not None else None
+        if node.connection is not None and self.settings.cluster_check and self.settings.rebootstrap:
+            self._is_checked = node.connection.versions.get(API_VERSIONS, (0, 0))[1] >= API_VERSIONS_LAST
         if versions is not None and versions.finalized_features_epoch > self._features_epoch:
             self._features_epoch = versions.finalized_features_epoch
             self._features = {feature.name: feature.max_version_level for feature in versions.finalized_features}
@@ -313,6 +337,8 @@ class NetworkClient:
         if not self.closed:
             self.metadata.request_update()
         self._unreached.add(node.node_id)
+        if isinstance(error, WrongBroker) and not self.closed:
+            self.rebootstrap(error)
         if isinstance(error, KafkaError) and not error.retriable:
             self._fail_unsent(error)  # wrong credentials are wrong at every broker
 
@@ -325,6 +351,8 @@ class NetworkClient:
         if self.settings.rebootstrap and updater.has_failed_for(self.settings.rebootstrap_trigger_s):
             self.rebootstrap(ConnectionLost("no broker gave metadata: the client begins again from bootstrap.servers"))
         if self._unsent:
+            if self._resolve_until <= now and not self.connections.has_resolved:
+                self._fail_unsent(self._unresolved())
             self._expire_unsent()
             self._connect_to_any()
         if self._report_at <= now:
@@ -336,6 +364,14 @@ class NetworkClient:
             updater.send_request()
         for component in self.components:
             component.advance(now)
+
+    def _unresolved(self) -> BootstrapResolutionFailed:
+        seconds = spelled(self.settings.bootstrap_resolve_timeout_s)
+        unreachable = self.unreachable()
+        return BootstrapResolutionFailed(
+            f"no name of bootstrap.servers was resolved within {seconds} (bootstrap.resolve.timeout.ms): {unreachable}",
+            unreachable.attempts,
+        )
 
     def _expire_unsent(self) -> None:
         expired = [request for request in self._unsent if request.expires <= self.now]
@@ -354,6 +390,8 @@ class NetworkClient:
             self._metadata_updater.next_update_at(self.now),
             self._report_at,
         )
+        if self._unsent and not self.connections.has_resolved:
+            due = min(due, self._resolve_until)
         for request in self._unsent:
             due = min(due, request.expires)
         for component in self.components:

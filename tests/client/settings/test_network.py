@@ -21,6 +21,11 @@ def test_milliseconds_become_seconds() -> None:
     assert (connection.request_timeout_s, connection.backoff_s, connection.setup_timeout_s) == (1.5, 0.01, 0.7)
     assert connection.idle_max_s == made.bootstrap_timeout_s == float("inf")
     assert (made.metadata_max_age_s, made.rebootstrap, made.allow_auto_topic_creation) == (2.5, True, True)
+    assert (made.cluster_check, made.bootstrap_resolve_timeout_s) == (True, float("inf"))
+    changed = network_client_settings(
+        AdminSettings(metadata_cluster_check_enable=False, bootstrap_resolve_timeout_ms=1)
+    )
+    assert (changed.cluster_check, changed.bootstrap_resolve_timeout_s) == (False, 0.001)
     assert connection.client_id.startswith("barnabas-")
     assert connection.mechanism is None
     with pytest.raises(UsageError):

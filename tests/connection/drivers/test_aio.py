@@ -1,6 +1,7 @@
 """The asyncio driver with real sockets: against a broker of ours, and against ports that are none."""
 
 import asyncio
+import contextlib
 import socket
 import ssl
 import threading
@@ -11,11 +12,11 @@ import pytest
 
 from barnabas.connection.broker.cluster_connections import ConnectionSettings
 from barnabas.connection.drivers.aio import AioDriver
-from barnabas.connection.drivers.channel import resolve
+from barnabas.connection.drivers.channel import Address, resolve
 from barnabas.connection.drivers.sync import SyncDriver
 from barnabas.connection.network_client import NetworkClient, NetworkClientSettings
 from barnabas.connection.promise import Promise
-from barnabas.errors import BrokerUnreachable, ClientClosed, OperationTimedOut
+from barnabas.errors import BootstrapResolutionFailed, BrokerUnreachable, ClientClosed, OperationTimedOut
 from barnabas.testing import Broker
 from client.conftest import SOON_S, server
 from connection.drivers.conftest import fails, groups, network_client_at, silent
@@ -60,6 +61,56 @@ def test_a_host_that_is_none_is_told_at_once(host: str) -> None:
             driver.wait_for(groups(driver), 60)
     finally:
         driver.close()
+
+
+def test_a_name_that_resolves_later_than_is_allowed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """bootstrap.resolve.timeout.ms, while the look-up itself stands still; an address needs none."""
+    settings = NetworkClientSettings((("later.invalid", 1),), bootstrap_resolve_timeout_s=0.05)
+    answered = threading.Event()
+
+    def look_up(host: str, *_: object, flags: int = 0, **__: object) -> list[Address]:
+        if not flags & socket.AI_NUMERICHOST:
+            answered.wait(30)
+        raise socket.gaierror("later")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+
+    async def ask_it() -> None:
+        driver = AioDriver(NetworkClient(settings, time.monotonic()))
+        try:
+            await driver.wait_for(groups(driver), 60)
+        finally:
+            driver.close()
+
+    with pytest.raises(BootstrapResolutionFailed):
+        asyncio.run(ask_it())
+    driver = SyncDriver(NetworkClient(settings, time.monotonic()))
+    try:
+        with pytest.raises(BootstrapResolutionFailed):
+            driver.wait_for(groups(driver), 60)
+    finally:
+        driver.close()
+        answered.set()
+
+
+def test_an_address_counts_as_a_name_that_is_resolved() -> None:
+    settings = NetworkClientSettings((("127.0.0.1", 1),), bootstrap_timeout_s=0, bootstrap_resolve_timeout_s=60)
+    client = NetworkClient(settings, time.monotonic())
+
+    async def ask_it() -> None:
+        driver = AioDriver(client)
+        try:
+            await driver.wait_for(groups(driver), 60)
+        finally:
+            driver.close()
+
+    with pytest.raises(BrokerUnreachable):
+        asyncio.run(ask_it())
+    assert client.connections.has_resolved
+    client = NetworkClient(settings, time.monotonic())
+    with contextlib.closing(SyncDriver(client)) as driver, pytest.raises(BrokerUnreachable):
+        driver.wait_for(groups(driver), 60)
+    assert client.connections.has_resolved
 
 
 def test_a_host_that_tls_cannot_name_is_told_at_once(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,8 @@ class CommonSettings(ClientSettings):
         "Addresses to begin with, as host:port. One that answers is enough; all others are learnt from it.")
     bootstrap_timeout_ms: int = setting(_LONG, -1, at_least(-1), _LOW,
         "The time to try the addresses of `bootstrap.servers` while none has ever answered, each of them once at least; then calls fail with every attempt. -1: as long as the calls may take. Not a setting of Kafka.")
+    bootstrap_resolve_timeout_ms: int = setting(_LONG, 0, at_least(0), _LOW,
+        "The time from the first request on to resolve the name of an address in `bootstrap.servers`; then calls fail. 0: no bound of its own. Names are never resolved when a client is made, unlike in Java clients.")
     client_id: str = setting(_STRING, "", None, _MEDIUM,
         "A name for this client in the brokers' logs and quotas.")
     request_timeout_ms: int = setting(_INT, 30_000, at_least(0), _MEDIUM,
@@ -58,6 +60,8 @@ class CommonSettings(ClientSettings):
         "SO_RCVBUF; -1 leaves the system's.")
     metadata_recovery_strategy: str = setting(_STRING, "rebootstrap", OneOf("rebootstrap", "none"), _LOW,
         "The reaction when no known broker can be reached: begin again from `bootstrap.servers`, or keep trying.", case="lower")
+    metadata_cluster_check_enable: bool = setting(_BOOLEAN, True, None, _LOW,
+        "Whether a broker that is connected to is asked if it is the one of the cluster that the metadata name (from Kafka 4.4 on). If not, the client begins again from `bootstrap.servers`; without effect with `metadata.recovery.strategy=none`.")
     security_protocol: str = setting(_STRING, "PLAINTEXT", OneOf("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), _MEDIUM,
         "The protocol of connections: plain TCP or TLS (SSL), with or without SASL authentication.", case="upper")
     ssl_truststore_location: str | None = setting(_STRING, None, None, _HIGH,

@@ -8,13 +8,11 @@ __all__ = ["LIBRDKAFKA", "PYTHON_CLIENTS", "REFUSED", "WITHOUT_EFFECT", "refusal
 WITHOUT_EFFECT: Final = frozenset(
     (
         "auto.include.jmx.reporter",
-        "bootstrap.resolve.timeout.ms",
         "buffer.memory.allocation.strategy",
         "client.dns.lookup",
         "client.rack",  # of admins; producers and consumers have it
         "config.providers",
         "enable.metrics.push",
-        "metadata.cluster.check.enable",
         "metric.reporters",
         "metrics.num.samples",
         "metrics.recording.level",

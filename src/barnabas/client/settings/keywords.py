@@ -20,6 +20,9 @@ class CommonKeywords(TypedDict, total=False):
     bootstrap_timeout_ms: int | None
     """The time to try the addresses of `bootstrap.servers` while none has ever answered, each of them once at least;
     then calls fail with every attempt. -1: as long as the calls may take. Not a setting of Kafka."""
+    bootstrap_resolve_timeout_ms: int | None
+    """The time from the first request on to resolve the name of an address in `bootstrap.servers`; then calls fail. 0:
+    no bound of its own. Names are never resolved when a client is made, unlike in Java clients."""
     client_id: str | None
     """A name for this client in the brokers' logs and quotas."""
     request_timeout_ms: int | None
@@ -49,6 +52,10 @@ class CommonKeywords(TypedDict, total=False):
     """SO_RCVBUF; -1 leaves the system's."""
     metadata_recovery_strategy: Literal["rebootstrap", "none"] | str | None
     """The reaction when no known broker can be reached: begin again from `bootstrap.servers`, or keep trying."""
+    metadata_cluster_check_enable: bool | None
+    """Whether a broker that is connected to is asked if it is the one of the cluster that the metadata name (from Kafka
+    4.4 on). If not, the client begins again from `bootstrap.servers`; without effect with
+    `metadata.recovery.strategy=none`."""
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] | str | None
     """The protocol of connections: plain TCP or TLS (SSL), with or without SASL authentication."""
     ssl_truststore_location: str | None

@@ -41,6 +41,8 @@ def network_client_settings(
         rebootstrap=settings.metadata_recovery_strategy == "rebootstrap",
         rebootstrap_trigger_s=settings.metadata_recovery_rebootstrap_trigger_ms / 1000,
         allow_auto_topic_creation=allow_auto_topic_creation,
+        cluster_check=settings.metadata_cluster_check_enable,
+        bootstrap_resolve_timeout_s=settings.bootstrap_resolve_timeout_ms / 1000 or float("inf"),
         bootstrap_timeout_s=float("inf") if bootstrap_ms < 0 else bootstrap_ms / 1000,
         on_unreachable=partial(_warn_unreachable, settings.client),
     )

@@ -29,9 +29,11 @@ from barnabas.errors import (
     Attempt,
     BarnabasError,
     KafkaError,
+    RebootstrapRequired,
     SaslAuthenticationFailed,
     UnsupportedSaslMechanism,
     UnsupportedVersion,
+    WrongBroker,
 )
 from barnabas.protocol.apis import message_classes
 from barnabas.protocol.codec import MalformedMessage, decode
@@ -51,6 +53,8 @@ Completed = tuple[ClientRequest, Any]
 
 REAUTHENTICATE_AT: Final = 0.85
 """The part of a session's lifetime after which the client authenticates again (KIP-368)."""
+API_VERSIONS_LAST: Final = ApiVersionsRequest.LAST_VERSION
+"""The version that tells the broker which one is meant; others are asked in version 4, which Kafka 2.4 to 4.3 know."""
 SASL_STEPS_MAX: Final = 16
 JOINED_MAX: Final = 4096
 """The size below which the parts of a request are joined: copying them costs less than writing each."""
@@ -81,7 +85,9 @@ class BrokerConnection:
         request_timeout_s: float,
         mechanism: "Callable[[], Mechanism] | None" = None,
         introduction: Introduction | None = None,
+        expected: tuple[str, int] | None = None,
     ) -> None:
+        """`expected` are the ids of the cluster and the node that the broker must have."""
         self.address = address
         self.versions: Versions = {}
         self.api_versions = ApiVersionsResponse()
@@ -95,6 +101,7 @@ class BrokerConnection:
         self._request_timeout_s = request_timeout_s
         self._new_mechanism = mechanism
         self._mechanism: Mechanism | None = None
+        self._expected = expected
         self._introduction = introduction
         """None without one, or when it is over."""
         self._steps = 0
@@ -115,7 +122,7 @@ class BrokerConnection:
     def start(self, now: float) -> None:
         """Begins the handshake."""
         self._now = now
-        self._request_versions(4)
+        self._request_versions(4 if self._expected is None else API_VERSIONS_LAST)
 
     def send(self, request: ClientRequest, now: float) -> None:
         """Writes the request now, or once the connection is ready."""
@@ -279,6 +286,8 @@ class BrokerConnection:
         from barnabas.version import __version__
 
         request = ApiVersionsRequest(client_software_name="barnabas", client_software_version=__version__)
+        if version >= 5 and self._expected is not None:
+            request.cluster_id, request.node_id = self._expected
         self._send_own(request, version, self._take_versions)
 
     def _take_versions(self, response: ApiVersionsResponse) -> None:
@@ -287,6 +296,16 @@ class BrokerConnection:
         if response.error_code == UnsupportedVersion.code and self._correlation_id == 1:
             known = {api.api_key: api.max_version for api in response.api_keys}
             self._request_versions(min(known.get(API_VERSIONS, 0), 4))
+            return
+        if response.error_code == RebootstrapRequired.code:
+            cluster_id, node_id = self._expected or ("", -1)
+            attempt = Attempt(
+                self.address,
+                self.stage,
+                f"this is not broker {node_id} of cluster {cluster_id}",
+                "the address leads to another broker, which DNS or a load balancer chose",
+            )
+            self.broken = WrongBroker(str(attempt), (attempt,))
             return
         if response.error_code:
             self._break(f"ApiVersions answers error {response.error_code}")

@@ -105,6 +105,10 @@ class ClusterConnections:
         """The connections by node id and role."""
         self._by_number: dict[int, NodeConnection] = {}
         self._last_number = 0
+        self.cluster_id: str | None = None
+        """The cluster whose brokers are expected at the addresses of known nodes; None: any broker is welcome."""
+        self.has_resolved = False
+        """Whether the name of any node has been resolved."""
         self._connects: list[Connect] = []
         self._closes: list[int] = []
         self._writable: dict[int, None] = {}
@@ -154,6 +158,7 @@ class ClusterConnections:
                 request_timeout_s=self.settings.request_timeout_s,
                 mechanism=self.settings.mechanism,
                 introduction=None if introduction is None else introduction(node.node_id),
+                expected=None if self.cluster_id is None or node.node_id < 0 else (self.cluster_id, node.node_id),
             )
             connection.last_used = now
             if now >= node.backoff_until:
@@ -201,6 +206,10 @@ class ClusterConnections:
         """Returns the connection with this number, None if the network client has given it up meanwhile."""
         node = self._by_number.get(number)
         return None if node is None else node.connection
+
+    def resolved(self) -> None:
+        """Notes that the name of a node has been resolved."""
+        self.has_resolved = True
 
     def connected(self, number: int, now: float) -> None:
         connection = self._connection(number)

@@ -270,6 +270,8 @@ class AioDriver:
         except Exception as error:
             attempts.append(attempt_of(address, "", "dns", error, started))
             found = []
+        else:
+            self.client.connections.resolved()
         share_s = connect.timeout_s / max(len(found), 1)
         for candidate in found:
             await self._connect_to(connect, address, candidate, share_s, attempts)

@@ -115,7 +115,9 @@ class Channels:
         if error is not None:
             channel.failed(error)
             self._forget(channel, channel.attempts)
-        elif channel.begin(addresses):
+            return
+        self._client.connections.resolved()
+        if channel.begin(addresses):
             self._by_fd[channel.fd] = channel
             self._watch(channel)
         else:
