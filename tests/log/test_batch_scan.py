@@ -82,3 +82,41 @@ def test_a_batch_is_found_behind_rubbish(tmp_path: Path, base: int, gap: int, fi
         assert find_batch(Disk(), file.fileno(), 0, end, base + 7, base + 2**31 - 1) == gap
         assert find_batch(Disk(), file.fileno(), 0, end - 1, base, base + 2**31 - 1) is None
         assert find_batch(Disk(), file.fileno(), 0, end, base + 8, base + 2**31 - 1) is None
+
+
+def found_behind(tmp_path: Path, data: bytes, first: int) -> int | None:
+    """Where a batch is found behind the damaged one at the beginning; None as well if it is given up."""
+    path = tmp_path / "segment"
+    path.write_bytes(data)
+    with path.open("rb") as file:
+        found = find_batch(Disk(), file.fileno(), 0, len(data), first, first + 2**31 - 1)
+    return None if found == len(data) else found
+
+
+@pytest.mark.parametrize("zeros", [0, 5000])
+def test_wherever_a_write_is_torn_nothing_in_its_records_is_a_batch(tmp_path: Path, zeros: int) -> None:
+    """But where it is torn just behind one: that looks like a damaged length in front of the log's last batches. What
+    begins with zeros may be missing in a file that was preallocated."""
+    parts = [build_batch([Record(0, 1, None, b"v" * 30)], base_offset=offset) for offset in (8, 9, 12)]
+    values = [b"first", b"".join(parts), b"rest" + parts[2] + b"last", parts[1]]
+    written = build_batch([Record(0, 1, b"k", value) for value in values], base_offset=7)
+    inner = {at + len(part) for part in parts for at in range(len(written)) if written.startswith(part, at)}
+    for cut in range(61, len(written)):
+        data = written[:cut] + bytes(zeros)
+        ends = [end for end in inner if data.startswith(written[:end])]
+        if not any(data[end:] == bytes(len(data) - end) and (zeros or end == cut) for end in ends):
+            assert found_behind(tmp_path, data, 7) is None, cut
+
+
+@pytest.mark.parametrize("size", [1, 4, 30, 200])
+def test_wherever_a_batch_is_damaged_the_one_behind_is_found(tmp_path: Path, size: int) -> None:
+    """Also by its length, whatever it claims."""
+    first = 0x0203040506070800
+    batches = [build_batch([Record(0, 1, None, b"v" * 100)] * 2, base_offset=first + 2 * n) for n in range(10)]
+    data = b"".join(batches)
+    ends = [len(batches[0]) * number for number in range(1, 10)]
+    for filling in (b"\0", b"\1", b"\x7f", b"\xff"):
+        for at in range(len(batches[0])):
+            damaged = data[:at] + filling * size + data[at + size :]
+            behind = next(end for end in ends if damaged[end:] == data[end:])
+            assert found_behind(tmp_path, damaged, first) == behind, (at, filling)

@@ -9,6 +9,10 @@ from barnabas.errors import KafkaStorageError
 from barnabas.log.log_damage import MARK
 from barnabas.log.log_loader import Verification
 from barnabas.log.unified_log import UnifiedLog
+from barnabas.records.batch import crc_of, pack_header, read_header
+from barnabas.records.builder import build_batch
+from barnabas.records.record import Record
+from log.conftest import START_MS
 from log.log_files import refuse
 
 
@@ -234,3 +238,119 @@ def test_an_offset_that_is_damaged_costs_no_batch_and_is_not_forgotten(rig, chan
         assert log.log_end_offset == 40
         assert "which cannot follow" in log.lacks
         assert has_mark(log)
+
+
+def nested(log: UnifiedLog, values: list[bytes]) -> bytes:
+    """The batch that the log would have next, with these values."""
+    return build_batch([Record(0, START_MS, None, value) for value in values], base_offset=log.log_end_offset)
+
+
+def batch_in_a_record(offset: int, size: int = 10) -> bytes:
+    return build_batch([Record(0, START_MS, b"nested", b"v" * size)], base_offset=offset)
+
+
+def write_at_the_end(log: UnifiedLog, data: bytes) -> int:
+    """Writes behind the last batch what the log does not know of. Returns where."""
+    position = log.active_segment.size
+    overwrite(log.active_segment.path(".log"), position, data)
+    return position
+
+
+@pytest.mark.parametrize("verification", [Verification.TAIL, Verification.FULL])
+@pytest.mark.parametrize("preallocate", [False, True])
+@pytest.mark.parametrize("torn", [1, 40, 150, 1000])
+def test_a_batch_in_a_record_of_a_torn_write_is_none_of_the_log(
+    rig, verification: Verification, preallocate: bool, torn: int
+) -> None:
+    """A mirror's topic, a backup: a value may be a part of another log, with offsets that fit."""
+    log = one_segment(rig, preallocate=preallocate, segment_bytes=1 << 30)
+    part_of_a_log = b"".join(batch_in_a_record(offset, 100) for offset in range(40, 60))
+    batch = nested(log, [b"first", part_of_a_log, part_of_a_log[:-50], b"v" * 1500])
+    write_at_the_end(log, batch[: -1500 - torn])
+    log = rig.reopen(log, verification)
+    assert log.log_end_offset == 40
+    assert (log.lacks, has_mark(log)) == ("", False)
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_batch_in_a_record_of_a_damaged_one_is_none_of_the_log(rig, behind: bool) -> None:
+    """Also if the batch behind the damaged one is damaged."""
+    log = one_segment(rig)
+    value = batch_in_a_record(42)
+    position = write_at_the_end(log, nested(log, [b"first", value, b"last"]))
+    more = [build_batch([Record(0, START_MS, None, b"more")], base_offset=offset) for offset in (43, 44, 45)]
+    overwrite(log.active_segment.path(".log"), position + 65, b"\xff")
+    if behind:
+        more[0] = more[0][:-1] + b"\xff"
+    with open(log.active_segment.path(".log"), "ab") as file:
+        file.write(b"".join(more))
+    log = rig.reopen(log, Verification.TAIL)
+    assert log.log_end_offset == 46
+    assert [offset for offset in offsets_of_valid(log) if offset >= 40] == ([44, 45] if behind else [43, 44, 45])
+
+
+def offsets_of_valid(log: UnifiedLog) -> list[int]:
+    """The offsets of the batches that can be read."""
+    found = []
+    for offset in range(log.log_start_offset, log.log_end_offset):
+        try:
+            data = log.read(offset, 1, upper_bound=log.log_end_offset, min_one_message=True).file_slice
+        except KafkaStorageError:
+            continue
+        header = read_header(data.read()) if data is not None else None
+        if header is not None and header.base_offset == offset and crc_of(data.read()) == header.crc:
+            found.append(offset)
+    return found
+
+
+@pytest.mark.parametrize("claimed", [200, 1 << 30])
+@pytest.mark.parametrize(("records_too", "torn"), [(False, 0), (False, 5), (True, 0)])
+def test_a_length_that_is_damaged_hides_no_batch_behind_it(rig, claimed: int, records_too: bool, torn: int) -> None:
+    """Even one that is large, and other damage, or a torn write at the end."""
+    log = one_segment(rig)
+    position, size = log.active_segment.locate(20)
+    overwrite(log.active_segment.path(".log"), position + 8, claimed.to_bytes(4, "big"))
+    if records_too:
+        overwrite(log.active_segment.path(".log"), position + size - 2, b"\xff")
+    os.truncate(log.active_segment.path(".log"), log.active_segment.size - torn)
+    log = rig.reopen(log, Verification.TAIL)
+    assert log.log_end_offset == (39 if torn else 40)
+    assert offsets_of_valid(log) == [offset for offset in range(log.log_end_offset) if offset != 20]
+
+
+def test_rubbish_that_looks_like_many_large_batches_is_kept_and_costs_no_time(rig) -> None:
+    """Each would be read and checked up to the end of the file."""
+    log = one_segment(rig)
+    header = read_header(batch_in_a_record(50))
+    count = 5000
+    rest = [header._replace(batch_length=61 * (count - number) - 12) for number in range(count)]
+    write_at_the_end(log, b"\xff" * 61 + b"".join(map(pack_header, rest)))
+    read_bytes = 0
+    pread = rig.disk.pread
+
+    def counted(fd: int, size: int, position: int) -> bytes:
+        nonlocal read_bytes
+        read_bytes += size
+        return bytes(pread(fd, size, position))
+
+    rig.disk.pread = counted
+    before = os.path.getsize(log.active_segment.path(".log"))
+    first = log.active_segment
+    for _ in range(2):
+        log = rig.reopen(log, Verification.TAIL)
+        assert os.path.getsize(first.path(".log")) == before
+        assert log.log_end_offset == 51
+        assert "byte" in log.lacks
+    assert read_bytes < 100 * before
+    rig.append(log)
+    log = rig.reopen(log, Verification.TAIL)
+    assert log.log_end_offset == 52
+    assert read(log, 51)
+    assert read(log, 39)
+
+
+def test_zeros_at_the_end_are_told_as_zeros(rig, caplog: pytest.LogCaptureFixture) -> None:
+    log = one_segment(rig)
+    write_at_the_end(log, bytes(5000))
+    rig.reopen(log, Verification.TAIL)
+    assert "only zeros follow; 5000 bytes are gone" in caplog.text

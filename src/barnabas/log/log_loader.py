@@ -25,7 +25,14 @@ from typing import Final
 from barnabas.clock import Clock
 from barnabas.config.log_config import LONG_MAX, LogConfig
 from barnabas.errors import CorruptMessage, DirectoryUnusable
-from barnabas.log.batch_scan import find_batch, is_batch_at, scan_verified, why_not_a_batch
+from barnabas.log.batch_scan import (
+    end_of_data,
+    find_batch,
+    is_batch_at,
+    offset_behind,
+    scan_verified,
+    why_not_a_batch,
+)
 from barnabas.log.cleaner.file_names import CLEANED_SUFFIX, SWAP_SUFFIX
 from barnabas.log.cleaner.segment_swap import finish_swaps
 from barnabas.log.directories.checkpoints import read_partition_metadata, write_partition_metadata
@@ -245,6 +252,8 @@ class _Loader:
         self.damage_found = ""
         """The first damaged batch that was not cut off."""
         self._was_cut = False
+        self._is_end_unknown = False
+        """Whether nothing is known of what follows a damaged batch of the last segment: it stays as it is."""
         self._was_up = state.trusted_boot or state.verification is Verification.TAIL
         self._kept_below = LONG_MAX if self._was_up or self.mark is not None else state.recovery_point
         """Below, no batch is cut off that has a valid one behind it."""
@@ -438,6 +447,11 @@ class _Loader:
             else:
                 expected = self._verify_whole(segment, expected, end)
             ends.append(expected)
+            if self._is_end_unknown:
+                segment.seal()
+                segments.append(_new_segment(self._directory, expected, self._config, self._environment))
+                ends.append(expected)
+                break
             if active:
                 break
             segment.seal()
@@ -507,19 +521,25 @@ class _Loader:
             if position == segment.size or expected >= self._kept_below:
                 break
             start = find_batch(disk, file.fd, position, segment.size, expected, last)
+            if start == segment.size and following is None:
+                self._is_end_unknown = True
+                following = offset_behind(disk, file.fd, position, segment.size, expected, last)
+                following = max(following, self._state.recovery_point, self._state.high_watermark)
             if start is not None or following is not None:
                 why = why_not_a_batch(disk, file.fd, position, segment.size)
                 self.damage_found = self.damage_found or f"{segment.path('.log')}: byte {position}: {why}"
                 segment.index_next()
-            if start is None and following is not None:
+            if start in (None, segment.size) and following is not None:
                 return following
         if position < segment.size:
+            has_data = end_of_data(disk, file.fd, position, segment.size) > position
+            why = why_not_a_batch(disk, file.fd, position, segment.size) if has_data else "only zeros follow"
             _log.warning(
                 "%s: cut at byte %d, behind offset %d: %s; %d bytes are gone",
                 segment.path(".log"),
                 position,
                 expected - 1,
-                why_not_a_batch(disk, file.fd, position, segment.size),
+                why,
                 segment.size - position,
             )
             segment.size = position

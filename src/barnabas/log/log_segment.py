@@ -573,7 +573,7 @@ class LogSegment:
                 for found in scan_headers(self._disk, file.fd, start, size):
                     yield found
                     position, next_offset = found[0] + found[1].size_bytes, found[1].next_offset
-                if position >= size:
+                if position >= size or start == size:
                     return
                 if self.damage is not None:
                     why = why_not_a_batch(self._disk, file.fd, position, size)
