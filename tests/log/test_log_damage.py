@@ -349,6 +349,24 @@ def test_rubbish_that_looks_like_many_large_batches_is_kept_and_costs_no_time(ri
     assert read(log, 39)
 
 
+def test_what_is_lost_at_the_end_twice_is_told_twice_and_not_what_is_between(rig) -> None:
+    log = one_segment(rig)
+    for offset in (39, 38):
+        damage_batch(log, offset, header=False)
+        log = rig.reopen(log, Verification.TAIL)
+    assert [(hole.first_offset, hole.next_offset) for hole in log.holes] == [(38, 40)], "the two touch"
+    for _ in range(5):  # the offsets are given again
+        rig.append(log)
+    damage_batch(log, 42, header=False)
+    log = rig.reopen(log, Verification.TAIL)
+    for _ in range(2):
+        assert [(hole.first_offset, hole.next_offset) for hole in log.holes] == [(38, 40), (42, 43)]
+        log = rig.reopen(log)
+    log.delete_records(40)
+    log = rig.reopen(log)
+    assert [hole.first_offset for hole in log.holes] == [42]
+
+
 def test_zeros_at_the_end_are_told_as_zeros(rig, caplog: pytest.LogCaptureFixture) -> None:
     log = one_segment(rig)
     write_at_the_end(log, bytes(5000))

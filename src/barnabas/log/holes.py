@@ -18,9 +18,9 @@ from barnabas.log.indexes.sparse_index import CorruptIndex
 from barnabas.log.log_segment import LogSegment
 from barnabas.types import NO_TIMESTAMP, Offset
 
-__all__ = ["Hole", "SegmentEnd", "check_end", "hole_of", "holes_between", "mark_of", "was_compacted"]
+__all__ = ["Hole", "SegmentEnd", "check_end", "holes_between", "holes_of", "mark_of", "was_compacted", "with_hole"]
 
-_LOST: Final = re.compile(r"offsets (\d+) to (\d+) are lost: (.*)")
+_LOST: Final = re.compile(r"^offsets (\d+) to (\d+) are lost: (.*)$", re.MULTILINE)
 
 _UNINDEXED_MAX: Final = 1024 * 1024
 """The bytes at a segment's start that may have no entry in the offset index: Kafka makes one for a whole append."""
@@ -41,15 +41,22 @@ class Hole(NamedTuple):
         return f"{self.what} (offsets {self.first_offset} to {self.next_offset - 1})"
 
 
-def mark_of(hole: Hole) -> str:
-    """Returns the text that the mark of a damaged log has for a hole at its end, where no file tells of it later."""
-    return f"offsets {hole.first_offset} to {hole.next_offset - 1} are lost: {hole.what}"
+def mark_of(holes: Sequence[Hole]) -> str:
+    """Returns the text that the mark of a damaged log has for holes at its end, where no file tells of them later."""
+    return "\n".join(f"offsets {first} to {following - 1} are lost: {what}" for first, following, what, _ in holes)
 
 
-def hole_of(mark: str) -> Hole | None:
-    """Returns the hole that the mark of a damaged log tells of; None if it is about something else."""
-    found = _LOST.match(mark)
-    return Hole(Offset(int(found[1])), Offset(int(found[2]) + 1), found[3]) if found else None
+def holes_of(mark: str) -> list[Hole]:
+    """Returns the holes that the mark of a damaged log tells of; none if it is about something else."""
+    return [Hole(Offset(int(found[1])), Offset(int(found[2]) + 1), found[3]) for found in _LOST.finditer(mark)]
+
+
+def with_hole(holes: Sequence[Hole], added: Hole) -> list[Hole]:
+    """Returns the holes with one more. Those that touch it are one with it."""
+    others = [hole for hole in holes if hole.next_offset < added.first_offset or hole.first_offset > added.next_offset]
+    first = min([added.first_offset, *(hole.first_offset for hole in holes if hole not in others)])
+    following = max([added.next_offset, *(hole.next_offset for hole in holes if hole not in others)])
+    return sorted([*others, added._replace(first_offset=first, next_offset=following)])
 
 
 class SegmentEnd(NamedTuple):

@@ -38,7 +38,16 @@ from barnabas.log.cleaner.segment_swap import finish_swaps
 from barnabas.log.directories.checkpoints import read_partition_metadata, write_partition_metadata
 from barnabas.log.directories.deletion_queue import DeletionQueue, remove
 from barnabas.log.directories.disk import Disk, ResourcePool
-from barnabas.log.holes import Hole, SegmentEnd, check_end, hole_of, holes_between, mark_of, was_compacted
+from barnabas.log.holes import (
+    Hole,
+    SegmentEnd,
+    check_end,
+    holes_between,
+    holes_of,
+    mark_of,
+    was_compacted,
+    with_hole,
+)
 from barnabas.log.indexes.sparse_index import CorruptIndex
 from barnabas.log.indexes.transaction_index import CorruptTransactionIndex, TransactionIndex
 from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
@@ -166,13 +175,13 @@ def _check_damage(log: UnifiedLog, loader: "_Loader") -> None:
     """Notes what is damaged, and writes that to the disk for the next start. Checks all batches of a log that was
     damaged before: the disk may be mended. What was cut stays lost. Raises OSError."""
     found = loader.damage_found
-    lost = loader.lost if loader.lost in log.holes else None
-    if not found and loader.mark is not None and lost is None:
+    lost = [hole for hole in loader.lost if hole in log.holes]
+    if not found and loader.mark is not None and not lost:
         parts = (each.why_damaged(each.slice(0, each.size), each.size) for each in log.segments if each.size)
         found = next(filter(None, parts), "")
     if found:
         log.damage.note(found)
-    mark = found if lost is None else mark_of(lost)
+    mark = mark_of(lost) or found
     if mark and f"{mark}\n" != loader.mark:
         mark_damaged(log.directory, mark, sync=True)
     elif not mark and loader.mark is not None:
@@ -247,8 +256,8 @@ class _Loader:
         self._epochs: list[tuple[LeaderEpoch, Offset]] = []
         self._transaction_indexes: set[str] = set()
         self.mark = read_mark(directory)
-        self.lost = hole_of(self.mark or "")
-        """The hole at the log's end, now or when the mark was written."""
+        self.lost = holes_of(self.mark or "")
+        """The holes at the log's end, now and when the mark was written."""
         self.damage_found = ""
         """The first damaged batch that was not cut off."""
         self._was_cut = False
@@ -422,13 +431,11 @@ class _Loader:
         known = state.recovery_point
         if self._has_all:  # what a machine that goes down loses is not on the device, although others may have it
             known = max(known, state.high_watermark)
-        if self._was_cut and self.mark is not None and self.lost is None:
+        if self._was_cut and self.mark is not None and not self.lost:
             known = max(known, Offset(end + 1))  # what was found before may have been there
         if end < known:  # compaction leaves the end
-            before = self.lost or Hole(end, known, "")
-            first, following = min(before.first_offset, end), max(before.next_offset, known)
-            self.lost = Hole(first, following, f"{segments[-1].path('.log')} ends early")
-        return holes if self.lost is None else [*holes, self.lost]
+            self.lost = with_hole(self.lost, Hole(end, known, f"{segments[-1].path('.log')} ends early"))
+        return [*holes, *self.lost]
 
     def _verify(self, segments: list[LogSegment], verification: Verification) -> list[LogSegment]:
         expected = segments[0].base_offset
