@@ -12,6 +12,7 @@ from barnabas.clock import SYSTEM_CLOCK
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import UsageError
 from barnabas.log.directories.checkpoints import META_PROPERTIES, METADATA_COPY, format_topic_id, read_properties
+from barnabas.log.log_damage import mark_damaged
 from barnabas.log.log_manager import LogManager
 from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from barnabas.records.builder import build_batch
@@ -117,6 +118,20 @@ def test_the_replica_with_all_records_leads(
     partition = cluster.recovered_image().topics["t"].partitions[0]
     assert partition.isr == (leads,)
     assert partition.leader_epoch > max(epoch for batches in logs.values() for epoch, _ in batches)
+
+
+@pytest.mark.parametrize("damaged", [1, 2])
+@pytest.mark.parametrize("is_longer", [False, True])
+def test_of_logs_that_end_alike_one_that_is_not_damaged_leads(cluster: Cluster, damaged: int, is_longer: bool) -> None:
+    for node_id in (1, 2):
+        cluster.broker(node_id, image((1, 2, 3)), (4, 5), (4, 6 if is_longer and node_id == damaged else 5))
+    directory = f"{cluster.data_dir(damaged)}/t-0"
+    with open(f"{directory}/{0:020d}.log", "r+b") as file:
+        file.seek(70)
+        file.write(b"\xff")
+    mark_damaged(directory, "found by a reader")
+    cluster.recover(1, 2)
+    assert cluster.recovered_image().topics["t"].partitions[0].isr == (damaged if is_longer else 3 - damaged,)
 
 
 def test_records_that_may_be_missing_are_told(cluster: Cluster) -> None:

@@ -1,7 +1,8 @@
 """Makes a lost registry anew from the copies of the metadata beside the brokers' logs, and from the logs themselves.
 
 Of each partition the replica leads whose log ends last, in the latest leader epoch: it has every record that the
-in-sync replicas had, if one of them is among the data directories. The others copy from it.
+in-sync replicas had, if one of them is among the data directories. Of several the one that leads is not damaged, as
+far as anybody knows. The others copy from it.
 """
 
 import os
@@ -41,6 +42,8 @@ class LogEnd(NamedTuple):
 
     latest_epoch: LeaderEpoch
     end_offset: Offset
+    is_whole: bool
+    """Whether no damage is known. A damaged log that ends later is the larger one: nobody else has its last records."""
 
 
 class Recovered(NamedTuple):
@@ -129,7 +132,7 @@ def _log_ends(
         )
         try:
             for tp, log in logs.logs.items():
-                ends.setdefault(tp, {})[node_id] = LogEnd(log.leader_epochs.latest, log.log_end_offset)
+                ends.setdefault(tp, {})[node_id] = LogEnd(log.leader_epochs.latest, log.log_end_offset, not log.lacks)
             producers = max(producers, next_producer_id(logs.logs.values()))
         finally:
             logs.shutdown()
