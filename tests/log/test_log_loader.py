@@ -1,5 +1,6 @@
 """Opening logs that a crash left: the named cases. The stateful model in tests/property covers the combinations."""
 
+import errno
 import os
 from pathlib import Path
 from struct import pack
@@ -9,7 +10,10 @@ import pytest
 
 from barnabas.errors import UsageError
 from barnabas.log import log_loader as recovery
+from barnabas.log.directories.checkpoints import read_epoch_checkpoint
 from barnabas.log.log_loader import LogState, Verification, load_log
+from barnabas.records.builder import build_batch
+from barnabas.records.record import Record
 
 
 @pytest.fixture
@@ -119,6 +123,79 @@ def test_epochs_behind_the_end_are_dropped(rig) -> None:
         rig.append(log, 2, epoch=epoch)
     os.truncate(log.active_segment.path(".log"), len(rig.batch(2).payload) + 10)
     assert rig.reopen(log, Verification.FULL).leader_epochs.entries == [(0, 0), (1, 2)]
+
+
+STALE = {
+    "as it is": [(0, 0), (3, 2), (5, 6)],
+    "without the last": [(0, 0), (3, 2)],
+    "without one in between": [(0, 0), (5, 6)],
+    "without the first": [(3, 2), (5, 6)],
+    "with one that no batch has": [(0, 0), (3, 2), (4, 4), (5, 6)],
+    "with a later one that begins too early": [(0, 0), (3, 2), (5, 4)],
+    "with one that no batch has at the end": [(0, 0), (3, 2), (5, 6), (9, 7)],
+    "of another log": [(7, 1), (8, 3)],
+    "with one beyond the end": [(0, 0), (3, 2), (5, 6), (9, 20)],
+}
+
+
+@pytest.mark.parametrize("verification", [Verification.TAIL, Verification.FULL])
+@pytest.mark.parametrize("stale", STALE.values(), ids=STALE)
+def test_epochs_that_contradict_the_batches_are_not_believed(
+    rig, verification: Verification, stale: list[tuple[int, int]]
+) -> None:
+    """An old copy of the file would have a follower cut its log in the wrong place."""
+    log = rig.log()
+    for epoch in (0, 3, 3, 5):
+        rig.append(log, 2, epoch=epoch)
+    log.leader_epochs.replace_all(stale)
+    log = rig.reopen(log, verification)
+    expected = [(0, 0), (3, 2), (5, 6)]
+    assert log.leader_epochs.entries == expected
+    assert read_epoch_checkpoint(log.leader_epochs.path) == expected
+
+
+@pytest.mark.parametrize("verification", [Verification.TAIL, Verification.FULL])
+def test_epochs_that_an_old_copy_of_the_file_lacks_are_found(rig, verification: Verification) -> None:
+    """Also those that begin before what is verified."""
+    log = rig.log(segment_bytes=200)
+    for epoch in (0, 3, 3, 5, 5):
+        rig.append(log, 2, epoch=epoch)
+    log.flush(log.active_segment.base_offset)
+    log.leader_epochs.replace_all([(0, 0)])
+    assert log.active_segment.base_offset > 6
+    log = rig.reopen(log, verification)
+    assert log.leader_epochs.entries == [(0, 0), (3, 2), (5, 6)]
+
+
+def test_a_segment_that_cannot_be_read_does_not_hide_the_epochs_of_the_others(rig) -> None:
+    log = rig.log(segment_bytes=200)
+    for epoch in (0, 3, 3, 5, 5):
+        rig.append(log, 2, epoch=epoch)
+    log.leader_epochs.replace_all([(0, 0)])
+    refused, pread = log.segments[1].path(".log"), rig.disk.pread
+
+    def read_or_fail(fd: int, size: int, position: int) -> bytes:
+        if os.readlink(f"/proc/self/fd/{fd}") == refused:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), refused)
+        return bytes(pread(fd, size, position))
+
+    rig.disk.pread = read_or_fail
+    log = rig.reopen(log, Verification.TAIL)
+    assert log.leader_epochs.entries == [(0, 0), (5, log.active_segment.base_offset)]
+
+
+@pytest.mark.parametrize("verification", [Verification.TAIL, Verification.FULL])
+def test_epochs_that_the_batches_do_not_tell_are_kept(rig, verification: Verification) -> None:
+    """One begins at the end, the records of another are compacted, and of a third one a part is deleted."""
+    log = rig.log(cleanup_policy=("compact",))
+    for epoch, offset in ((0, 0), (0, 1), (3, 4), (5, 7)):
+        record = Record(0, rig.clock.now_ms, b"k", b"v")
+        log.append_as_follower(build_batch([record], base_offset=offset, partition_leader_epoch=epoch))
+    log.update_high_watermark(log.log_end_offset)
+    log.delete_records(1)
+    entries = [(0, 1), (2, 2), (3, 3), (5, 6), (6, 8)]
+    log.leader_epochs.replace_all(entries)
+    assert rig.reopen(log, verification).leader_epochs.entries == entries
 
 
 def test_the_marks_come_back_from_the_checkpoints(rig) -> None:

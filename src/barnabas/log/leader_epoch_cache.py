@@ -83,6 +83,21 @@ class LeaderEpochFileCache:
         self._set(entries)
         self.write()
 
+    def rebuild(self, starts: list[tuple[LeaderEpoch, Offset]], end_offset: Offset) -> None:
+        """Takes the epochs of the batches in place of those of the file, but for one that begins at the log's end.
+        Raises OSError."""
+        before = self.entries
+        self._set([])
+        for epoch, offset in starts:
+            self.assign(epoch, offset, write=False)
+        for epoch, offset in before:
+            if offset >= end_offset and epoch > self.latest:
+                self.assign(epoch, offset, write=False)
+        if self.entries != before:
+            if before:
+                _log.warning("%s: contradicts the batches; made anew from them", self.path)
+            self.write()
+
     def write(self) -> None:
         """Writes the file. Appends need not wait for a sync: it comes with the flush of the first batches, which have
         the entries until then."""

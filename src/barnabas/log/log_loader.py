@@ -232,13 +232,13 @@ def _remove_segment(segment: LogSegment) -> None:
 
 
 def _first_offsets(segments: Sequence[LogSegment]) -> list[tuple[LeaderEpoch, Offset]]:
-    """Returns the leader epochs of the batches with their first offsets. Reads only the segments in which one begins,
-    and the last one."""
+    """Returns the leader epochs of the batches with their first offsets, in the log's order. Reads only the segments in
+    which one begins, and the last one."""
     starts = [next((header.partition_leader_epoch for _, header in segment.headers(0)), None) for segment in segments]
     found: list[tuple[LeaderEpoch, Offset]] = []
     for segment, epoch, following in zip(segments, starts, [*starts[1:], None], strict=True):
         for _, header in segment.headers(0):
-            if not found or header.partition_leader_epoch > found[-1][0]:
+            if not found or header.partition_leader_epoch != found[-1][0]:
                 found.append((header.partition_leader_epoch, header.base_offset))
             if epoch == following:
                 break
@@ -254,6 +254,7 @@ class _Loader:
         self._environment = environment
         self._state = state
         self._epochs: list[tuple[LeaderEpoch, Offset]] = []
+        """The leader epochs of the verified batches, each with its first offset and its last one."""
         self._transaction_indexes: set[str] = set()
         self.mark = read_mark(directory)
         self.lost = holes_of(self.mark or "")
@@ -293,8 +294,9 @@ class _Loader:
     def restore_epochs(
         self, epochs: LeaderEpochFileCache, segments: Sequence[LogSegment], start_offset: Offset
     ) -> None:
-        """Loads the leader epochs from the checkpoint and adds those of the verified batches. Those of all batches if
-        the checkpoint is damaged: a power loss can do that to a file that was written anew.
+        """Loads the leader epochs from the checkpoint. Takes those of all batches instead if it is damaged, or if it
+        contradicts the verified ones: a power loss can do that to a file that was written anew, and it may be an old
+        copy.
 
         The first epoch is moved up before segments are deleted, so one below the log's start is told.
         """
@@ -302,13 +304,19 @@ class _Loader:
         epochs.truncate_from_end(Offset(self.end_offset + 1))  # an epoch may have begun at the end, without a record
         if self._state.verification is not Verification.NONE:
             epochs.writes += 1  # the last process may have written it without a sync
-        changed = False
-        for epoch, offset in self._epochs if is_whole else _first_offsets(segments):
-            if epoch > epochs.latest:
-                epochs.assign(epoch, offset, write=False)
-                changed = True
-        if changed:
-            epochs.write()
+        if self._epochs:
+            self._epochs.append((self._epochs[-1][0], Offset(self.end_offset - 1)))
+        if not is_whole or any(
+            epochs.epoch_for(offset) != epoch for epoch, offset in self._epochs if offset >= start_offset
+        ):
+            try:
+                starts = _first_offsets(segments)
+            except OSError:
+                if not is_whole:
+                    raise
+                known, verified = epochs.entries, self._epochs  # `_checked_end` says what cannot be read
+                starts = [*(entry for entry in known if entry[1] < verified[0][1]), *verified]
+            epochs.rebuild(starts, self.end_offset)
         first, base_offset = epochs.first_offset, segments[0].base_offset
         is_known = self._has_all and base_offset > self._state.log_start_offset
         if is_known and first is not None and first < base_offset:
@@ -521,7 +529,8 @@ class _Loader:
                 ):
                     break  # its offset is damaged: the checksum does not cover it
                 segment.note_batch(at, header)
-                if not self._epochs or header.partition_leader_epoch > self._epochs[-1][0]:
+                if not self._epochs or header.partition_leader_epoch != self._epochs[-1][0]:
+                    self._epochs.extend((epoch, Offset(expected - 1)) for epoch, _ in self._epochs[-1:])
                     self._epochs.append((header.partition_leader_epoch, header.base_offset))
                 expected = header.next_offset
                 position = at + header.size_bytes
