@@ -16,6 +16,7 @@ from barnabas.records.builder import build_batch
 from barnabas.records.file_slice import FileSlice
 from barnabas.records.record import Record
 from barnabas.replication.replica_manager import ReplicaManager
+from barnabas.types import Offset, TopicPartition
 from replication.conftest import clock as clock
 from replication.conftest import logs as logs
 
@@ -61,6 +62,18 @@ def test_whole_batches_are_read_up_to_the_end(log: ReplicatedCoordinatorLog) -> 
     assert read(5) == [5], "larger than the buffer, and whole"
     assert read(6, 1) == [6]
     assert log.read(0, 7, 10_000) == b""
+
+
+def test_a_damaged_batch_is_named_with_the_way_out(log: ReplicatedCoordinatorLog, logs: LogManager) -> None:
+    for _ in range(3):
+        log.append(0, batch(2), 4)
+    damaged = logs.logs[TopicPartition(TOPIC, 0)]
+    position, size = damaged.active_segment.locate(Offset(2)) or (0, 0)
+    with open(damaged.active_segment.path(".log"), "r+b") as file:
+        file.seek(position + size - 1)
+        file.write(b"\xff")
+    with pytest.raises(KafkaStorageError, match=r"__internal-0: .*offset 2 is wrong.*move .*/__internal-0 away"):
+        log.read(0, Offset(1), 10_000)
 
 
 @pytest.mark.parametrize("error", [OSError(5, "Input/output error"), EOFError("the segment ends early")])

@@ -45,6 +45,17 @@ class ReplicatedCoordinatorLog:
         """Returns whole batches from the one that contains `offset` on, at least one; b"" at the log's end. Raises
         KafkaStorageError for one with a wrong checksum: a coordinator must not believe it."""
         found = self._partition(partition)
+        try:
+            return self._read(found, offset, max_bytes)
+        except KafkaStorageError as error:
+            if not (damage := found.log.damage.found):
+                raise
+            raise KafkaStorageError(
+                f"{found.topic_partition}: offset {offset} cannot be read ({damage}); unless another replica is in sync"
+                f" and takes over, move {found.log.directory} away while the broker is stopped: it begins empty then"
+            ) from error
+
+    def _read(self, found: Partition, offset: Offset, max_bytes: int) -> bytes:
         log = found.log
         size = min(max_bytes, self._load_buffer_bytes)
         read = log.read(offset, size, upper_bound=log.log_end_offset, min_one_message=True)

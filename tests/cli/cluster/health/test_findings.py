@@ -70,6 +70,15 @@ def test_a_damaged_log_is_named_with_its_file() -> None:
     (check,) = found(ClusterState(BROKERS, directories=directories), "directory")
     assert (check.target, check.status) == ("broker 2: t-0", "failed")
     assert check.detail == f"its log is damaged: {damage}"
+    assert "seek" in check.hint
+
+
+def test_a_damaged_log_of_a_coordinator_is_passed_over_by_no_seek() -> None:
+    damaged = directory(1)._replace(replicas=(LogDirReplica("__consumer_offsets", 3, 100, 0, damage="byte 924"),))
+    (check,) = found(
+        ClusterState(BROKERS, directories={1: [damaged], 2: [directory(2)], 3: [directory(3)]}), "directory"
+    )
+    assert "the partition's directory is moved away while the broker is stopped" in check.hint
 
 
 def test_a_controller_that_is_missing_silent_or_slow() -> None:

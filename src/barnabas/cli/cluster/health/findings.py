@@ -14,6 +14,7 @@ from barnabas.cli.framework.output import size_text
 from barnabas.cli.framework.replication import ids_text
 from barnabas.cli.framework.resources import plural, some
 from barnabas.client.diagnosis.checks import FAILED, OK, SKEW_MAX_MS, WARNING, Check
+from barnabas.metadata.image import INTERNAL_TOPICS
 from barnabas.metadata.unreached_peer import UnreachedPeer
 from barnabas.registry.registry import AFTER_LOSS
 from barnabas.types import TopicPartition
@@ -182,6 +183,10 @@ _WAY_OF_DAMAGED: Final = (
     " copied anew, or the broker's log says why not. Where none is, bring one back; records that no replica has any"
     " more are passed over by a seek beyond"
 )
+_WAY_OF_COORDINATOR: Final = (
+    "look at the disk, and bring another replica back: it takes over. If there is none, its groups or transactions have"
+    " no coordinator until the partition's directory is moved away while the broker is stopped; it begins empty then"
+)
 
 
 def _directories(state: ClusterState) -> Iterator[Check]:
@@ -206,7 +211,8 @@ def _directories(state: ClusterState) -> Iterator[Check]:
                 if replica.damage:
                     well = False
                     target = f"broker {node_id}: {replica.topic}-{replica.partition}"
-                    yield Check("directory", target, FAILED, f"its log is damaged: {replica.damage}", _WAY_OF_DAMAGED)
+                    hint = _WAY_OF_COORDINATOR if replica.topic in INTERNAL_TOPICS else _WAY_OF_DAMAGED
+                    yield Check("directory", target, FAILED, f"its log is damaged: {replica.damage}", hint)
     silent = sorted(set(state.live) - state.directories.keys())
     for node_id in silent:
         hint = "`barnabas log-dirs` says why"
