@@ -202,6 +202,24 @@ def test_a_reserve_on_a_disk_that_hangs_holds_up_no_other(
     thread.join()
 
 
+def test_a_loan_that_two_threads_end_is_ended_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them has waited for the other in vain. The number of a closed descriptor may be a client's by now."""
+    locks = ReserveLocks(str(tmp_path))
+    closed, close = [], os.close
+
+    def meanwhile(fd: int) -> None:
+        closed.append(fd)
+        if len(closed) == 1:
+            locks.end_loan()
+        close(fd)
+
+    locks.begin_loan()
+    monkeypatch.setattr(space_reserve.os, "close", meanwhile)
+    locks.end_loan()
+    assert len(closed) == 1
+    assert not locks.is_lent()
+
+
 def test_a_disk_that_is_full_is_reported_once(disk: Disk, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     reserve = SpaceReserve(str(tmp_path), SIZE)
     for _ in range(2):

@@ -40,6 +40,7 @@ class ReserveLocks:
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._lock = threading.Lock()
+        self._loan_lock = threading.Lock()
         self._loan = -1
         """The descriptor with this broker's share of the lock on the directory, as long as a start or stop lasts."""
 
@@ -61,13 +62,20 @@ class ReserveLocks:
         if self._loan >= 0:
             return
         with contextlib.suppress(OSError):
-            self._loan = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)
-            fcntl.flock(self._loan, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            loan = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)
+            with contextlib.suppress(OSError):
+                fcntl.flock(loan, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            self._replace_loan(loan)
 
     def end_loan(self) -> None:
-        if self._loan >= 0:
-            os.close(self._loan)
-            self._loan = -1
+        self._replace_loan(-1)
+
+    def _replace_loan(self, loan: int) -> None:
+        """Takes one descriptor for another. Several threads may do so at once: one that waits too long is not alone."""
+        with self._loan_lock:
+            before, self._loan = self._loan, loan
+        if before >= 0:
+            os.close(before)
 
     def is_lent(self) -> bool:
         """Returns whether a broker has a loan. Called while alone."""
