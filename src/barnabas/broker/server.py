@@ -91,6 +91,7 @@ from barnabas.registry.registry import (
     start_with_registry,
 )
 from barnabas.replication.group_commit import GroupCommit
+from barnabas.replication.partition import GIVEN_UP
 from barnabas.replication.replica import IsrChange
 from barnabas.replication.replica_manager import ReplicaManager
 from barnabas.replication.replication_quotas import ReplicationQuotas
@@ -246,6 +247,7 @@ class Broker:
             )
             self.produce_queues = ProduceQueues(self.add_partitions_to_txn, self.log)
             self.replica_manager.apply(self.image)
+            self._note_given_up()
             self.log_cleaner = LogCleaner(
                 self.log_manager,
                 lambda: self.config,
@@ -402,6 +404,7 @@ class Broker:
                 lambda logs: refuse_epochs_not_given(image, logs, name, way_out),
                 undo,
             )
+            self._settle_damage(image)
         else:
             self._make_data_directories()
             adoption = Adoption(self.config)
@@ -425,10 +428,17 @@ class Broker:
             )
         except OSError as error:
             raise self.log_manager.unusable(error) from error
-        if doubts.exist:
-            self._doubts = doubts
-            doubts.lost_replicas(image, self.registry.dead_brokers())
-            doubts.tell()
+        self._doubts = doubts
+        doubts.lost_replicas(image, self.registry.dead_brokers())
+
+    def _settle_damage(self, image: MetadataImage) -> None:
+        """Raises NotYet if logs that were opened are damaged, and nobody alive has all of their records."""
+        assert self._doubts is not None
+        logs = self.log_manager
+        damaged = {tp: home for tp, log in logs.logs.items() if log.lacks and (home := logs.directory_of(tp))}
+        if self._doubts.note_damaged(image, damaged):
+            self._doubts.lost_replicas(image, self.registry.dead_brokers())
+        self._doubts.tell()
 
     def _require_free_node_id(self, image: MetadataImage, recorded: Mapping[UUID, str]) -> None:
         """Raises UsageError if the node id is another running broker's, before it is written into new directories."""
@@ -550,7 +560,7 @@ class Broker:
         )
         self.log_manager.note_next_registration(registration.registration_id, self._last_registration.registration_id)
         undo.callback(controller.stop)
-        complete = self._with_lost_replicas if self._doubts is not None else None
+        complete = self._with_lost_replicas if self._doubts is not None and self._doubts.exist else None
         controller.start(registration, complete, self.log_manager.note_registration)
         self._image = controller.image
         empty = [tp for tp, partition in self._without_logs() if partition.leader == self.node_id]
@@ -575,6 +585,13 @@ class Broker:
         assert self._doubts is not None
         lost = self._doubts.lost_replicas(image, self.registry.dead_brokers())
         return registration._replace(lost_replicas=lost, lacks_records=True)
+
+    def _note_given_up(self) -> None:
+        """Notes that the damaged replicas were given up by the registration: they are copied anew in the present leader
+        epoch, on which nobody counts on what they had."""
+        for topic_partition in () if self._doubts is None else self._doubts.given_up:
+            if (replica := self.replica_manager.get(*topic_partition)) is not None:
+                replica.damaged_epoch = GIVEN_UP
 
     def _without_logs(self) -> Iterator[tuple[TopicPartition, PartitionImage]]:
         """Yields the partitions with a replica on this broker that has no log."""

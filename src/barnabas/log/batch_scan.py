@@ -18,6 +18,7 @@ from barnabas.records.checksum import crc32c
 from barnabas.types import Offset
 
 __all__ = [
+    "batch_end",
     "end_of_data",
     "find_batch",
     "is_batch_at",
@@ -119,6 +120,15 @@ def is_batch_at(disk: Disk, fd: int, position: int, end: int, first: Offset, las
     """Returns whether a valid batch with offsets within [first, last] stands at `position`, before `end`."""
     header = _likely_header(disk.pread(fd, HEADER_SIZE, position), 0, end - position, first, last)
     return header is not None and _has_its_crc(disk, fd, position, header)
+
+
+def batch_end(disk: Disk, fd: int, position: int) -> int:
+    """Returns the position behind the batch whose header stands at `position`, as this header says; `position` if none
+    does."""
+    try:
+        return position + read_header(disk.pread(fd, HEADER_SIZE, position)).size_bytes
+    except CorruptMessage:
+        return position
 
 
 def end_of_data(disk: Disk, fd: int, position: int, end: int) -> int:

@@ -26,6 +26,7 @@ from barnabas.clock import Clock
 from barnabas.config.log_config import LONG_MAX, LogConfig
 from barnabas.errors import CorruptMessage, DirectoryUnusable
 from barnabas.log.batch_scan import (
+    batch_end,
     end_of_data,
     find_batch,
     is_batch_at,
@@ -262,6 +263,7 @@ class _Loader:
         self.damage_found = ""
         """The first damaged batch that was not cut off."""
         self._was_cut = False
+        self._has_lost_a_batch = False
         self._is_end_unknown = False
         """Whether nothing is known of what follows a damaged batch of the last segment: it stays as it is."""
         self._was_up = state.trusted_boot or state.verification is Verification.TAIL
@@ -439,8 +441,8 @@ class _Loader:
         known = state.recovery_point
         if self._has_all:  # what a machine that goes down loses is not on the device, although others may have it
             known = max(known, state.high_watermark)
-        if self._was_cut and self.mark is not None and not self.lost:
-            known = max(known, Offset(end + 1))  # what was found before may have been there
+        if self._has_lost_a_batch or (self._was_cut and self.mark is not None and not self.lost):
+            known = max(known, Offset(end + 1))  # or: what was found before may have been there
         if end < known:  # compaction leaves the end
             self.lost = with_hole(self.lost, Hole(end, known, f"{segments[-1].path('.log')} ends early"))
         return [*holes, *self.lost]
@@ -548,8 +550,10 @@ class _Loader:
             if start in (None, segment.size) and following is not None:
                 return following
         if position < segment.size:
-            has_data = end_of_data(disk, file.fd, position, segment.size) > position
-            why = why_not_a_batch(disk, file.fd, position, segment.size) if has_data else "only zeros follow"
+            data_end = end_of_data(disk, file.fd, position, segment.size)
+            why = why_not_a_batch(disk, file.fd, position, segment.size) if data_end > position else "only zeros follow"
+            # A process that is killed in a write leaves a part of a batch: this one was there as a whole.
+            self._has_lost_a_batch = self._was_up and position < batch_end(disk, file.fd, position) <= data_end
             _log.warning(
                 "%s: cut at byte %d, behind offset %d: %s; %d bytes are gone",
                 segment.path(".log"),

@@ -48,8 +48,10 @@ from barnabas.replication.replica_selector import ReplicaView
 from barnabas.replication.replication_quota import ReplicationQuota
 from barnabas.types import NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset, ProducerId, TopicPartition
 
-__all__ = ["Partition", "Watcher"]
+__all__ = ["GIVEN_UP", "Partition", "Watcher"]
 
+GIVEN_UP: Final = LeaderEpoch(-2)
+"""In place of the leader epoch in which damage was found: others lead since the broker has registered."""
 _NOT_MADE: Final = (IneligibleReplica, OperationNotAttempted)
 """By these errors the controller says that the partition epoch is the current one and that the change was not made."""
 _OVERTAKEN: Final = (

@@ -117,9 +117,9 @@ def test_the_controller_places_replicas_on_other_brokers() -> None:
             cluster.create_topic("t", partitions=4, replication_factor=2)
             partitions = admin.describe_topics("t")["t"].partitions.values()
             assert follower not in {replica for partition in partitions for replica in partition.replicas}
-            with pytest.raises(BarnabasError, match="manual partition assignment includes broker .* cordoned"):
+            with pytest.raises(BarnabasError, match=r"manual partition assignment includes broker .* cordoned"):
                 admin.alter_partition_reassignments({("t", 0): [follower]})
-            with pytest.raises(BarnabasError, match="manual partition assignment includes broker .* cordoned"):
+            with pytest.raises(BarnabasError, match=r"manual partition assignment includes broker .* cordoned"):
                 admin.create_topics(NewTopic("by_hand", assignments={0: [follower]}))
             cordon(admin, None, follower)
             cluster.wait_for(lambda: not is_refused(), what="the controller knows")

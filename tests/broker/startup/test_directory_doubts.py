@@ -314,3 +314,33 @@ def test_a_registration_file_that_says_nothing_is_named(
             doubts.lost_replicas(image_of((ALL, (ME,), ())), ())
     finally:
         directory.unlock()
+
+
+@pytest.mark.parametrize(
+    ("partition", "fenced", "outcome"),
+    [
+        ((ALL, (ME, OTHER), ()), (), ("t-0",)),
+        ((ALL, (ME, OTHER), ()), (OTHER,), UnconfirmedReplicas),
+        ((ALL, (), (ME, OTHER)), (), UnconfirmedReplicas),
+        ((ALL, (OTHER,), ()), (OTHER,), ("t-0",)),
+        ((ALL, (ME,), ()), (), ()),
+        (((ME,), (ME,), ()), (), ()),
+    ],
+)
+def test_a_damaged_log_leads_only_where_nobody_else_can_have_all_records(
+    tmp_path: Path, partition: Isr, fenced: Collection[BrokerId], outcome: tuple[str, ...] | type[UsageError]
+) -> None:
+    image, directory = image_of(partition, fenced=fenced), claimed(tmp_path, HERE, 0)
+    doubts = doubts_of(image, (HERE,), directory)
+    assert not doubts.exist
+    assert doubts.note_damaged(image, {TopicPartition("t", 0): directory}) is doubts.exist is (outcome != ())
+    assert doubts.given_up == ({TopicPartition("t", 0)} if outcome else set())
+    if isinstance(outcome, tuple):
+        assert doubts.lost_replicas(image, ()) == outcome
+        return
+    with pytest.raises(outcome, match=r"has damaged logs, of t-0.*--accept-old-dir=AAAAAAAAAAAAAAAAAAAAAQ"):
+        doubts.lost_replicas(image, ())
+    accepting = doubts_of(image, (HERE,), directory, accepted=(HERE,))
+    assert accepting.note_damaged(image, {TopicPartition("t", 0): directory})
+    assert accepting.lost_replicas(image, ()) == ()
+    assert accepting.kept == {TopicPartition("t", 0)}

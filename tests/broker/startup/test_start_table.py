@@ -98,6 +98,36 @@ def overwrite(*patterns: str) -> Callable[[Place], None]:
     return happen
 
 
+def put_files_back(*patterns: str) -> Callable[[Place], None]:
+    def happen(place: Place) -> None:
+        found = [path for pattern in patterns for path in place.old.glob(pattern)]
+        assert found, patterns
+        for path in found:
+            shutil.copy(path, place.directory / path.relative_to(place.old))
+
+    return happen
+
+
+def change_segments(change: Callable[[bytes], bytes]) -> Callable[[Place], None]:
+    def happen(place: Place) -> None:
+        found = list(place.directory.glob("t-[0-9]/*.log"))
+        assert found
+        for path in found:
+            path.write_bytes(change(path.read_bytes()))
+
+    return happen
+
+
+def damaged(segment: bytes) -> bytes:
+    """Its last record is another one, which the checksum does not fit."""
+    return segment[:-3] + bytes(255 - byte for byte in segment[-3:])
+
+
+def put_old_logs_elsewhere(place: Place) -> None:
+    for path in place.old.glob("t-[0-9]"):
+        shutil.copytree(path, place.other / path.name)
+
+
 def edit_properties(pattern: str, replacement: str) -> Callable[[Place], None]:
     def happen(place: Place) -> None:
         path = place.directory / "meta.properties"
@@ -153,11 +183,20 @@ HAPPENED: Final[dict[tuple[str, str], Callable[[Place], None]]] = {
     ("barnabas-registration", "missing"): remove("barnabas-registration"),
     ("barnabas-registration", "damaged"): overwrite("barnabas-registration"),
     ("log", "missing"): remove_log,
+    ("log", "old copy in another data directory"): put_old_logs_elsewhere,
+    ("segment", "missing"): remove("t-[0-9]/*.log"),
+    ("segment", "cut short"): change_segments(lambda segment: segment[: len(segment) // 2]),
+    ("segment", "damaged"): change_segments(damaged),
+    ("copy of the metadata", "missing"): remove("cluster-metadata-copy"),
+    ("copy of the metadata", "damaged"): overwrite("cluster-metadata-copy"),
+    ("copy of the metadata", "old copy"): put_files_back("cluster-metadata-copy"),
     ("clean-shutdown mark", "missing"): remove(".kafka_cleanshutdown"),
+    ("clean-shutdown mark", "old copy"): put_files_back(".kafka_cleanshutdown"),
     ("checkpoints", "missing"): remove("*-checkpoint", "t-[0-9]/*-checkpoint"),
     ("checkpoints", "damaged"): overwrite("*-checkpoint", "t-[0-9]/*-checkpoint"),
     ("producer snapshots", "missing"): remove("t-[0-9]/*.snapshot"),
     ("producer snapshots", "damaged"): overwrite("t-[0-9]/*.snapshot"),
+    ("producer snapshots", "old copy"): put_files_back("t-[0-9]/*.snapshot"),
 }
 
 
@@ -165,10 +204,13 @@ def test_each_row_has_what_happens_to_it() -> None:
     assert [(row.what, row.happened) for row in ROWS] == list(HAPPENED)
 
 
-def is_refused(cell: str) -> str:
-    """Returns what the message of a refusal has to contain; '' if the start is not refused."""
-    outcome, _, way_out = cell.partition(": ")
-    return way_out.strip("`") if outcome == "refused" else ""
+def text_of(cell: str, outcome: str) -> str:
+    """Returns what is said where this is the outcome of a start; '' if it is not."""
+    found, _, text = cell.partition(": ")
+    return text.strip("`") if found == outcome else ""
+
+
+is_refused = partial(text_of, outcome="refused")
 
 
 def refuses(start: Callable[[], object], way_out: str) -> None:
@@ -193,7 +235,7 @@ def end_offsets(broker: Broker) -> list[int]:
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.alone], ids=lambda row: f"{row.what}-{row.happened}")
-def test_a_broker_alone(row: Row, tmp_path: Path) -> None:
+def test_a_broker_alone(row: Row, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     broker = Broker(data_dir=f"{first},{second}")
     for number in range(2):
@@ -213,7 +255,12 @@ def test_a_broker_alone(row: Row, tmp_path: Path) -> None:
         refuses(broker.start, way_out)
         for directory in (first, second):
             put_back(Place(directory, whole / directory.name, directory, first, first))
-    assert end_offsets(broker) == expected
+    found = end_offsets(broker)
+    if told := text_of(row.alone, "lost, and told"):
+        assert told in caplog.text
+        assert sorted(found)[1:] == expected[1:]
+    else:
+        assert found == expected
 
 
 # --- three brokers ---------------------------------------------------------------------------------------------------
@@ -268,8 +315,10 @@ def kept(path: Path) -> Path:
     return path.with_name(f"{path.name}.kept")
 
 
-ENDED_IN_ORDER: Final = {"clean-shutdown mark", "checkpoints", "producer snapshots"}
+ENDED_IN_ORDER: Final = {"clean-shutdown mark", "checkpoints", "producer snapshots", "copy of the metadata"}
 """What is only there after an orderly stop."""
+KNOWN_BY_CHECKPOINTS: Final = {("segment", "missing"), ("segment", "cut short")}
+"""What only the checkpoints tell: a write that a kill has cut off looks the same."""
 CASES: Final = [(row, who, cell) for row in ROWS for who, cell in (("one", row.one), ("all", row.all)) if cell]
 BELIEFS: Final = [case for case in CASES if case[0].what in {"data directory", "barnabas-registration"}]
 """The rows in which the registry has a part, and which can happen with ZooKeeper."""
@@ -297,7 +346,8 @@ def test_three_brokers(
         start_all(cluster)
         produce(cluster)
         expected = RECORDS if row.happened.endswith("with the registry") else 2 * RECORDS
-    end_all(cluster, in_order=row.what in ENDED_IN_ORDER or row.happened.startswith("recovered"))
+    in_order = row.what in ENDED_IN_ORDER or row.happened.startswith("recovered")
+    end_all(cluster, in_order=in_order or (row.what, row.happened) in KNOWN_BY_CHECKPOINTS)
     damaged = [1] if who == "one" else [1, 2, 3]
     way_out = is_refused(cell)
     returns = bool(way_out) or row.happened == "mounted again"
@@ -335,6 +385,8 @@ def test_three_brokers(
     start_all(cluster, (2, 3, 1) if cell == "copied" else (1, 2, 3))
     assert len(cluster.records("t")) == expected
     assert len({tuple(batches) for batches in cluster.logs("t").values()}) == 1
+    for path in cluster.data_dir.glob("broker-*/*-stray"):  # no log is copied anew beside what was kept of another one
+        shutil.rmtree(path)
 
 
 def test_a_broker_whose_directories_were_deleted_in_zookeeper_is_not_taken_for_a_new_one(

@@ -98,6 +98,7 @@ class DirectoryDoubts:
         directories `lost` for good, and `accepted` old ones. Notes in each directory whether it is old. Raises
         UsageError for one that is newer than the registry, or that is there although it is declared lost."""
         self._node_id = node_id
+        self._accept = frozenset(accepted)
         registered = image.brokers.get(node_id)
         if not recorded and registered is not None and registered.epoch > 0:
             last = LastRegistration(broker_epoch=registered.epoch)
@@ -136,9 +137,33 @@ class DirectoryDoubts:
             self._certain = frozenset(tp for directory in current for tp in self._logs_in(image, directory))
         else:
             self._doubtful = frozenset().union(*self._vanished.values())
+        self._damaged: dict[DataDirectory, frozenset[TopicPartition]] = {}
+        self.given_up: frozenset[TopicPartition] = frozenset()
+        """The replicas with damaged logs that others lead after the registration."""
         served = (self._vanished.get(each) or self._logs_in(image, each) for each in self._accepted)
         self.kept = frozenset(tp for tps in served for tp in tps) - self._certain
         """The replicas in old directories that the operator has accepted."""
+
+    def note_damaged(self, image: MetadataImage, damaged: Mapping[TopicPartition, DataDirectory]) -> bool:
+        """Notes the replicas whose logs were found to lack records when they were opened. Returns whether that is a
+        doubt: what nobody else can have is served as it is."""
+        doubtful: dict[DataDirectory, set[TopicPartition]] = {}
+        for tp, directory in damaged.items():
+            partition = image.partition(*tp)
+            if partition is not None and _eligible(partition) - {self._node_id}:
+                doubtful.setdefault(directory, set()).add(tp)
+        for directory, lacking in doubtful.items():
+            if directory.is_accepted or directory.directory_id in self._accept:
+                self.kept |= lacking
+                if directory not in self._accepted:
+                    self._accepted.append(directory)
+            else:
+                self._damaged[directory] = frozenset(lacking)
+                if directory not in self._refused:
+                    self._refused.append(directory)
+        self.given_up = frozenset().union(*self._damaged.values())
+        self.exist = self.exist or bool(doubtful)
+        return bool(doubtful)
 
     def _is_forgotten(self, image: MetadataImage, directories: Sequence[DataDirectory]) -> bool:
         """Returns whether this broker, of which no directories are recorded, must have had logs that are not there."""
@@ -217,16 +242,19 @@ class DirectoryDoubts:
             for node_id, broker in image.brokers.items()
             if not broker.fenced and node_id != self._node_id and (node_id, broker.epoch) not in ended
         }
+        damaged = self.given_up
         others_decide: list[TopicPartition] = []
         waiting: dict[TopicPartition, Collection[BrokerId]] = {}
         alone: list[TopicPartition] = []
         for tp, partition in self._replicas(image):
-            if tp in self._certain or (self._doubtful is not None and tp not in self._doubtful):
+            is_damaged = tp in damaged
+            if not is_damaged and (tp in self._certain or (self._doubtful is not None and tp not in self._doubtful)):
                 continue
             eligible = _eligible(partition)
             others = eligible - {self._node_id}
             if not others or partition.replicas == (self._node_id,):
-                alone.append(tp)
+                if not is_damaged:
+                    alone.append(tp)
             elif self._node_id not in eligible or alive.intersection(partition.isr):
                 others_decide.append(tp)
             else:
@@ -266,6 +294,9 @@ class DirectoryDoubts:
         vanished = self._vanished.get(directory)
         if vanished:
             return f"{name} has lost the logs of {some(sorted(map(str, vanished)))}"
+        damaged = self._damaged.get(directory)
+        if damaged and not directory.is_old:
+            return f"{name} has damaged logs, of {some(sorted(map(str, damaged)))}"
         if directory.mark_problem:
             return (
                 f"{directory.path}/{REGISTRATION} {directory.mark_problem}, without which {name} counts as an old copy"
