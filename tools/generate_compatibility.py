@@ -26,7 +26,6 @@ NEW_GROUPS: Final = "the new consumer groups (KIP-848)"
 SHARE_GROUPS: Final = "share groups (KIP-932)"
 STREAMS_GROUPS: Final = "streams groups (KIP-1071)"
 TELEMETRY: Final = "client telemetry (KIP-714)"
-FEATURES: Final = "feature levels: they come with a release, and no request changes them"
 RAFT: Final = "not needed: there is no Raft quorum, the registry does its work"
 
 
@@ -91,7 +90,7 @@ KAFKA_APIS: Final = (
     KafkaApi(50, "DescribeUserScramCredentials", 0, 0, SECURITY),
     KafkaApi(51, "AlterUserScramCredentials", 0, 0, SECURITY),
     KafkaApi(55, "DescribeQuorum", 0, 2, RAFT),
-    KafkaApi(57, "UpdateFeatures", 0, 2, FEATURES),
+    KafkaApi(57, "UpdateFeatures", 0, 2),
     KafkaApi(60, "DescribeCluster", 0, 2),
     KafkaApi(61, "DescribeProducers", 0, 0),
     KafkaApi(64, "UnregisterBroker", 0, 0),

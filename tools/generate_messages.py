@@ -28,7 +28,7 @@ APIS = [
     "describe_configs", "alter_configs", "alter_replica_log_dirs", "describe_log_dirs", "sasl_authenticate",
     "create_partitions", "delete_groups",
     "elect_leaders", "incremental_alter_configs", "alter_partition_reassignments", "list_partition_reassignments",
-    "offset_delete", "unregister_broker",
+    "offset_delete", "unregister_broker", "update_features",
     "envelope", "broker_heartbeat", "alter_partition", "describe_cluster", "describe_producers",
     "describe_transactions", "list_transactions", "describe_topic_partitions", "list_config_resources",
 ]  # fmt: skip

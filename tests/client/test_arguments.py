@@ -121,6 +121,7 @@ ADMIN: dict[str, tuple[Any, list[Any]]] = {
     "transactional_ids": (["t"], TEXTS),
     "types": (["classic"], TEXTS),
     "unclean": (True, FLAG),
+    "updates": ({"a.version": 1}, [5, "a", ["a"], {5: 1}, {"a": "1"}, {"a": -1}, {"a": True}, {"a": (1, True)}]),
     "validate_only": (True, FLAG),
 }
 """By parameter: what would do, and what would not."""

@@ -217,7 +217,14 @@ def test_cluster(tools: KafkaTools, broker: Broker) -> None:
 
 
 def test_features(tools: KafkaTools) -> None:
-    assert "metadata.version" in tools.run("kafka-features", "describe").out
+    told = tools.run("kafka-features", "describe").out
+    assert re.search(r"transaction.version\s+SupportedMinVersion: 2\s+SupportedMaxVersion: 2\s+Finalized\w+: 2", told)
+    for dry_run in ([], ["--dry-run"]):
+        told = tools.run("kafka-features", "upgrade", "--feature", "transaction.version=2", *dry_run).out
+        assert "upgraded to 2" in told
+    tools.run("kafka-features", "disable", "--feature", "group.version")
+    told = tools.run("kafka-features", "downgrade", "--feature", "transaction.version=1", status=1)
+    assert "Broker 1 only supports versions 2" in told.out + told.err
 
 
 def test_groups(tools: KafkaTools, topic: str, unique: Callable[[str], str], broker: Broker) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from barnabas.client.admin.admin_client import KafkaAdminClient
 from barnabas.client.admin.arguments import READERS, bind
+from barnabas.client.admin.cluster import FeatureUpdate
 from barnabas.client.admin.configs import ConfigChange, ConfigResource
 from barnabas.client.admin.groups import MemberToRemove
 from barnabas.errors import UsageError
@@ -50,6 +51,7 @@ def test_arguments_are_read_by_the_names_of_their_parameters() -> None:
         ("changes", {("topic", "t"): [ConfigChange("a", "1", "append")]}, {("topic", "t"): [("a", "1", "append")]}),
         ("members", [MemberToRemove("m")], [MemberToRemove("m")]),
         ("isolation", "read_committed", "read_committed"),
+        ("updates", {"a": 1, "b": FeatureUpdate(0, True)}, {"a": (1, False, False), "b": (0, True, False)}),
     ],
 )
 def test_what_is_taken(name: str, given: Any, expected: Any) -> None:
@@ -69,6 +71,8 @@ def test_what_is_taken(name: str, given: Any, expected: Any) -> None:
         ("members", [MemberToRemove()], "members"),
         ("producer_epoch", 2**15, "producer_epoch"),
         ("group_ids", [5], "group_ids"),
+        ("updates", {"a": -1}, "updates"),
+        ("updates", {"a": (1, True)}, r"FeatureUpdate\(1, downgrade=True\)"),
     ],
 )
 def test_what_is_refused(name: str, given: Any, told: str) -> None:

@@ -2,7 +2,11 @@
 
 from typing import Any
 
+import pytest
+
+from barnabas.client.admin.cluster import FeatureUpdate
 from barnabas.client.admin.topics import EligibleLeaders, NewTopic
+from barnabas.errors import InvalidUpdateVersion
 from barnabas.testing import Broker
 from barnabas.types import TopicPartition
 from barnabas.version import __version__
@@ -17,6 +21,13 @@ def test_brokers(admin: Any, broker: Broker, name: str) -> None:
     [log_dir] = admin.describe_log_dirs(partitions=[(name, 0)])[1]
     assert [(replica.topic, replica.partition) for replica in log_dir.replicas] == [(name, 0)]
     assert "transaction.version" in admin.describe_features().finalized
+    admin.update_features(
+        {"transaction.version": 2, "group.version": FeatureUpdate(0, downgrade=True)}, validate_only=True
+    )
+    with pytest.raises(
+        InvalidUpdateVersion, match=r"version 1 for feature transaction\.version\. Broker 1 only supports"
+    ):
+        admin.update_features({"transaction.version": FeatureUpdate(1, downgrade=True)})
     assert admin.elect_leaders([(name, 0)]) == {TopicPartition(name, 0): False}
 
 

@@ -14,7 +14,8 @@ _FOLDERS: Final = {
     "describe_groups list_groups delete_groups",
     "transactions": "init_producer_id add_partitions_to_txn add_offsets_to_txn txn_offset_commit end_txn "
     "write_txn_markers describe_transactions list_transactions describe_producers",
-    "cluster": "api_versions describe_cluster describe_log_dirs alter_replica_log_dirs unregister_broker",
+    "cluster": "api_versions describe_cluster describe_log_dirs alter_replica_log_dirs unregister_broker "
+    "update_features",
     "peers": "sasl_handshake sasl_authenticate peer_hello envelope alter_partition broker_heartbeat push_metadata "
     "create_missing_topics give_up_replicas",
     "configs": "describe_configs alter_configs incremental_alter_configs list_config_resources",

@@ -111,6 +111,7 @@ class Admin:
     describe_log_dirs = _awaited(KafkaAdminClient.describe_log_dirs)
     alter_replica_log_dirs = _awaited(KafkaAdminClient.alter_replica_log_dirs)
     describe_features = _awaited(KafkaAdminClient.describe_features)
+    update_features = _awaited(KafkaAdminClient.update_features)
     describe_configs = _awaited(KafkaAdminClient.describe_configs)
     alter_configs = _awaited(KafkaAdminClient.alter_configs)
     list_config_resources = _awaited(KafkaAdminClient.list_config_resources)

@@ -6,6 +6,7 @@ The fronts do so before an operation begins, so a wrong argument fails at once a
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from barnabas.client.admin.cluster import FeatureUpdate
 from barnabas.client.admin.configs import OPERATIONS, RESOURCE_TYPES, Change, ConfigChange, ConfigResource
 from barnabas.client.admin.groups import MemberToRemove
 from barnabas.client.admin.topics import ISOLATIONS, TIMES, NewTopic
@@ -137,6 +138,19 @@ def _changes(what: str, given: object) -> Change:
     return _changed_settings(what, given) if isinstance(given, Mapping) else _several_changes(what, given)
 
 
+# --- features ---------------------------------------------------------------------------------------------------------
+
+_level: Final = number(0, INT16_MAX)
+_feature_update: Final = instance(FeatureUpdate, "a level, or FeatureUpdate(1, downgrade=True)")
+
+
+def _update(what: str, given: object) -> FeatureUpdate:
+    if isinstance(given, int):
+        return FeatureUpdate(_level(what, given))
+    update = _feature_update(what, given)
+    return FeatureUpdate(_level(what, update.level), flag(what, update.downgrade), flag(what, update.unsafe))
+
+
 # --- groups -----------------------------------------------------------------------------------------------------------
 
 _member_instance: Final = instance(
@@ -197,6 +211,7 @@ READERS: Final[Mapping[str, Reader[Any]]] = {
     "transactional_ids": names,
     "types": names,
     "unclean": flag,
+    "updates": mapping(text, _update, '{"transaction.version": 2}'),
     "validate_only": flag,
 }
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from barnabas.client.admin.operations import AdminOperations, controller_moves
 from barnabas.connection.cluster import Broker, brokers_of
 from barnabas.connection.network_client import ANY, CONTROLLER
-from barnabas.connection.retry import Answer
+from barnabas.connection.retry import Answer, RequestBuilder
 from barnabas.errors import KafkaError, UnsupportedVersion, error_for
 from barnabas.types import BrokerId
 
@@ -14,6 +14,7 @@ __all__ = [
     "ClusterDescription",
     "ClusterOperations",
     "FeatureLevels",
+    "FeatureUpdate",
     "Features",
     "LeaderChange",
 ]
@@ -63,6 +64,15 @@ class Features(NamedTuple):
     epoch: int
     finalized: dict[str, FeatureLevels]
     supported: dict[str, FeatureLevels]
+
+
+class FeatureUpdate(NamedTuple):
+    """The level that a feature is to get; 0 disables it. Only a `downgrade` may lower it, and only an `unsafe` one if
+    the metadata would lose something by that."""
+
+    level: int
+    downgrade: bool = False
+    unsafe: bool = False
 
 
 class ClusterOperations(AdminOperations):
@@ -135,6 +145,36 @@ class ClusterOperations(AdminOperations):
             {f.name: FeatureLevels(f.min_version_level, f.max_version_level) for f in response.finalized_features},
             {f.name: FeatureLevels(f.min_version, f.max_version) for f in response.supported_features},
         )
+
+    async def update_features(
+        self,
+        updates: Mapping[str, int | FeatureUpdate],
+        *,
+        validate_only: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Gives features other levels, all of them or none. Barnabas's brokers accept the level that a feature has
+        alone: others come with a release. Raises InvalidUpdateVersion, and the errors of any request."""
+        from barnabas.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+
+        def key(name: str, update: int | FeatureUpdate) -> FeatureUpdateKey:
+            level, downgrade, unsafe = update if isinstance(update, FeatureUpdate) else FeatureUpdate(update)
+            return FeatureUpdateKey(
+                feature=name, max_version_level=level, upgrade_type=3 if unsafe else 2 if downgrade else 1
+            )
+
+        def error(response: Any) -> KafkaError | None:
+            if response.error_code:
+                return error_for(response.error_code, response.error_message or "")
+            return next(
+                (error_for(r.error_code, r.error_message or "") for r in response.results if r.error_code), None
+            )
+
+        request = UpdateFeaturesRequest(
+            feature_updates=[key(name, update) for name, update in updates.items()], validate_only=validate_only
+        )
+        driver = self._driver("update_features", timeout, changes=True)
+        await driver.send(RequestBuilder(request, at_least=1), CONTROLLER, error, is_retriable=controller_moves)
 
 
 def _leader_changes(text: bytes | None) -> list[LeaderChange] | None:

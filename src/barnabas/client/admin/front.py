@@ -119,6 +119,7 @@ class Admin:
     describe_log_dirs = _waiting(KafkaAdminClient.describe_log_dirs)
     alter_replica_log_dirs = _waiting(KafkaAdminClient.alter_replica_log_dirs)
     describe_features = _waiting(KafkaAdminClient.describe_features)
+    update_features = _waiting(KafkaAdminClient.update_features)
     describe_configs = _waiting(KafkaAdminClient.describe_configs)
     alter_configs = _waiting(KafkaAdminClient.alter_configs)
     list_config_resources = _waiting(KafkaAdminClient.list_config_resources)

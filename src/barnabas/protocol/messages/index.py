@@ -44,6 +44,7 @@ REQUESTS: Final = {
     46: ("barnabas.protocol.messages.list_partition_reassignments", "ListPartitionReassignmentsRequest", "ListPartitionReassignmentsResponse"),
     47: ("barnabas.protocol.messages.offset_delete", "OffsetDeleteRequest", "OffsetDeleteResponse"),
     64: ("barnabas.protocol.messages.unregister_broker", "UnregisterBrokerRequest", "UnregisterBrokerResponse"),
+    57: ("barnabas.protocol.messages.update_features", "UpdateFeaturesRequest", "UpdateFeaturesResponse"),
     58: ("barnabas.protocol.messages.envelope", "EnvelopeRequest", "EnvelopeResponse"),
     63: ("barnabas.protocol.messages.broker_heartbeat", "BrokerHeartbeatRequest", "BrokerHeartbeatResponse"),
     56: ("barnabas.protocol.messages.alter_partition", "AlterPartitionRequest", "AlterPartitionResponse"),

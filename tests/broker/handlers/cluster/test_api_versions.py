@@ -19,13 +19,12 @@ def test_all_that_is_served_is_listed(wire: Wire, version: int) -> None:
         assert listed.pop(ApiKey.PRODUCE) == (0, SERVED[ApiKey.PRODUCE].last), "as librdkafka wants to see it"
         assert listed == {key: tuple(served) for key, served in SERVED.items() if key != ApiKey.PRODUCE}
     if version >= 3:
-        supported = {feature.name: feature.max_version for feature in answer.supported_features}
-        assert supported["metadata.version"] == 25
-        assert ("transaction.version" in supported) is (version >= 4), "v3 knows no feature from level 0 on"
+        supported = {feature.name: (feature.min_version, feature.max_version) for feature in answer.supported_features}
         finalized = {feature.name: feature.max_version_level for feature in answer.finalized_features}
         assert finalized == {
             "metadata.version": 25, "transaction.version": 2, "eligible.leader.replicas.version": 1
         }  # fmt: skip
+        assert supported == {name: (level, level) for name, level in finalized.items()}, "no request changes them"
 
 
 @pytest.mark.parametrize(

@@ -61,24 +61,22 @@ def _answer(context: RequestContext) -> bytes:
     version = context.api_version
     frame = _encoded.get(version)
     if frame is None:
-        frame = _encoded[version] = bytes(frame_of(context, describe(version, SERVED)))
+        frame = _encoded[version] = bytes(frame_of(context, describe(SERVED)))
     return frame[:4] + context.correlation_id.to_bytes(4, "big", signed=True) + frame[8:]
 
 
-def describe(version: int, served: Mapping[int, VersionRange]) -> ApiVersionsResponse:
+def describe(served: Mapping[int, VersionRange]) -> ApiVersionsResponse:
     """Returns the response that lists the served APIs and the features."""
     return ApiVersionsResponse(
         api_keys=_api_keys(served),
         supported_features=[
-            SupportedFeatureKey(name=name, min_version=low, max_version=high)
-            for name, (low, high) in FEATURES.supported.items()
-            if version >= 4 or low > 0
+            SupportedFeatureKey(name=name, min_version=level, max_version=level)
+            for name, level in FEATURES.levels.items()
         ],
         finalized_features_epoch=FEATURES.epoch,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in FEATURES.finalized.items()
-            if level > 0
+            for name, level in FEATURES.levels.items()
         ],
     )
 

@@ -10,4 +10,4 @@ from barnabas.protocol.apis import SERVED_TO_BROKERS
 
 def handle_frame(broker: BrokerServices, frame: memoryview, position: int, context: RequestContext) -> Parts:
     refused = refusal(broker, frame, position, context)
-    return (refused or frame_of(context, describe(context.api_version, SERVED_TO_BROKERS)),)
+    return (refused or frame_of(context, describe(SERVED_TO_BROKERS)),)
