@@ -4,7 +4,9 @@ import itertools
 
 import pytest
 
+from barnabas.protocol.apis import ApiKey
 from barnabas.types import TopicPartition
+from simulation.cluster import SILENT
 from simulation.producer import SimulatedProducer
 
 
@@ -50,6 +52,34 @@ def test_records_without_a_key_go_to_leaders_in_the_rack_of_the_client(rack: str
     where = {producing.send(b"x" * 50).partition for _ in range(400)}
     led = {number: nodes.index(metadata.leader(TopicPartition("t", number))) + 1 for number in range(6)}
     assert where == {number for number, place in led.items() if place in is_near}
+
+
+@pytest.mark.parametrize(("adaptive", "places"), [(True, {1}), (False, {2})])
+def test_a_rack_whose_leaders_all_hang_is_left(adaptive: bool, places: set[int]) -> None:
+    producing = SimulatedProducer(
+        nodes=2,
+        partitions=4,
+        batch_size=200,
+        partitioner_rack_aware=True,
+        client_rack="b",
+        partitioner_availability_timeout_ms=100,
+        partitioner_adaptive_partitioning_enable=adaptive,
+        max_in_flight_requests_per_connection=1,
+    )
+    metadata, produce = producing.cluster.network_client.metadata, producing.cluster.handlers[ApiKey.PRODUCE]
+    producing.cluster.handlers[ApiKey.PRODUCE] = lambda received: SILENT if received.node_id == 2 else produce(received)
+    metadata.cluster = metadata.cluster._replace(
+        brokers={node: broker._replace(rack="ab"[node - 1]) for node, broker in metadata.cluster.brokers.items()}
+    )
+
+    def leaders() -> set[int]:
+        sent = [producing.send(b"x" * 50).partition for _ in range(40)]
+        late = sent[20:]  # the first ones fill the batch that is open
+        return {metadata.leader(TopicPartition("t", partition)) for partition in late}
+
+    assert leaders() == {2}
+    producing.run(seconds=1)
+    assert leaders() == places
 
 
 def test_round_robin() -> None:

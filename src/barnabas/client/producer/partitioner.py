@@ -15,7 +15,7 @@ __all__ = ["BuiltInPartitioner"]
 class BuiltInPartitioner:
     """Chooses, of two random partitions, the one with fewer batches to send. So faster brokers get more records,
     without a look at every partition. With partitioner.rack.aware those that are led in the client's rack are chosen
-    from, if there are any (KIP-1123)."""
+    from, if any of them is available (KIP-1123)."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class BuiltInPartitioner:
         return second
 
     def _near(self, topic: str, count: int) -> list[int]:
-        """Returns the partitions that are led in the client's rack, if that counts."""
+        """Returns the available partitions that are led in the client's rack, if that counts."""
         rack = self._settings.client_rack
         if not rack or not self._settings.partitioner_rack_aware:
             return []
@@ -51,16 +51,28 @@ class BuiltInPartitioner:
         if view is None:
             return []
         near = {node_id for node_id, broker in metadata.cluster.brokers.items() if broker.rack == rack}
-        return [number for number, partition in view.partitions.items() if number < count and partition.leader in near]
+        return [
+            number
+            for number, partition in view.partitions.items()
+            if number < count and partition.leader in near and not self._hangs(TopicPartition(topic, number))
+        ]
 
     def _load(self, topic: str, partition: int) -> float:
         topic_partition = TopicPartition(topic, partition)
         if self._client.metadata.leader(topic_partition) < 0:
             return float("inf")
+        if self._hangs(topic_partition):
+            return float("inf")
+        batches = self._partitions.get(topic_partition)
+        return 0 if batches is None else len(batches.queue)
+
+    def _hangs(self, topic_partition: TopicPartition) -> bool:
+        """Whether a batch has waited for the leader for longer than partitioner.availability.timeout.ms, which counts
+        with adaptive partitioning."""
+        timeout_ms = self._settings.partitioner_availability_timeout_ms
+        if not timeout_ms or not self._settings.partitioner_adaptive_partitioning_enable:
+            return False
         batches = self._partitions.get(topic_partition)
         if batches is None or not batches.queue:
-            return 0
-        timeout_ms = self._settings.partitioner_availability_timeout_ms
-        if timeout_ms and self._client.now - batches.queue[0].opened_at > timeout_ms / 1000:
-            return float("inf")
-        return len(batches.queue)
+            return False
+        return bool(self._client.now - batches.queue[0].opened_at > timeout_ms / 1000)
