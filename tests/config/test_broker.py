@@ -194,6 +194,13 @@ def test_the_jitter_of_rolls_is_a_default_of_topics() -> None:
     )
 
 
+def test_a_limit_of_a_listener_that_is_not_there_is_refused_at_run_time() -> None:
+    config = BrokerConfig.of({"listeners": "EXTERNAL://:1", "listener.security.protocol.map": "EXTERNAL:PLAINTEXT"})
+    config.check_own({"listener.name.external.max.connections": "9"})
+    with pytest.raises(InvalidRequest, match=r"listener\.name\.internal\.max\.connections is of no listener"):
+        config.check_own({"listener.name.internal.max.connections": "9"})
+
+
 def test_a_limit_of_one_listener() -> None:
     name = "listener.name.external.max.connections"
     config = BrokerConfig({name: "7"})

@@ -50,6 +50,16 @@ def test_kafkas_own_file_is_accepted_with_one_warning(tmp_path: Path) -> None:
     assert "num.partitions" not in warnings[0]
 
 
+def test_a_limit_of_a_listener_that_is_not_there_is_warned_of(tmp_path: Path) -> None:
+    text = "listeners=PLAINTEXT://:1,OUTSIDE://:2\nlistener.security.protocol.map=PLAINTEXT:PLAINTEXT,OUTSIDE:PLAINTEXT\nlistener.name.outside.max.connections=3\n"
+    assert load(tmp_path, text).warnings == ()
+    (warning,) = load(tmp_path, text + "listener.name.outsid.max.connections=3\n").warnings
+    assert (
+        warning
+        == "listener.name.outsid.max.connections is of no listener: listeners for clients are PLAINTEXT, OUTSIDE"
+    )
+
+
 def test_command_line_wins_over_environment_over_file(tmp_path: Path) -> None:
     file = "num.partitions=2\nlog.segment.bytes=200\nmessage.max.bytes=20\n"
     environment = {"BARNABAS_LOG_SEGMENT_BYTES": "300", "BARNABAS_MESSAGE_MAX_BYTES": "30", "OTHER": "x"}

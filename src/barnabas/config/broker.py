@@ -339,6 +339,26 @@ class BrokerConfig:
         except (InvalidConfig, UsageError) as error:
             raise InvalidRequest(str(error)) from None
 
+    def check_own(self, settings: Mapping[str, str]) -> None:
+        """Checks those dynamic settings of this broker that name its directories and listeners, which others do not
+        know. Raises InvalidRequest."""
+        try:
+            directories = BROKER_CONFIGS["cordoned.log.dirs"].parse(settings.get("cordoned.log.dirs", ""))
+            assert isinstance(directories, tuple)
+            self.check_cordoned(directories)
+        except UsageError as error:
+            raise InvalidRequest(str(error)) from None
+        for problem in self.limits_of_no_listener(settings):
+            raise InvalidRequest(problem)
+
+    def limits_of_no_listener(self, names: Iterable[str]) -> list[str]:
+        """Returns what is wrong with each `listener.name.NAME.max.connections` of these names whose listener is not
+        there."""
+        listeners = {endpoint.name: None for endpoint in self.endpoints}
+        told = f"listeners for clients are {', '.join(listeners)}"
+        limited = [(name, listener) for name in names if (listener := limited_listener(name)) is not None]
+        return [f"{name} is of no listener: {told}" for name, listener in limited if listener not in listeners]
+
     def check_cordoned(self, directories: Collection[str]) -> None:
         """Raises UsageError unless a value of cordoned.log.dirs suits the data directories of this broker."""
         if _ALL in directories and len(directories) > 1:

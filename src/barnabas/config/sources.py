@@ -238,7 +238,7 @@ def _checked(given: Mapping[str, _Given], mistakes: list[str], unread: Sequence[
         config = BrokerConfig({name: text for name, (text, _) in given.items()})
     except InvalidConfig as error:
         raise UsageError(str(error)) from None
-    return LoadedConfig(config, warnings)
+    return LoadedConfig(config, (*warnings, *config.limits_of_no_listener(given)))
 
 
 def _known_to_kafka(name: str) -> bool:

@@ -14,7 +14,7 @@ from barnabas.config.broker_settings import BROKER_CONFIGS
 from barnabas.config.definitions import ConfigType, Setting
 from barnabas.config.topic import TOPIC_CONFIGS, validate_topic_overrides
 from barnabas.controller.requests import ConfigOp, ConfigOperation, ConfigResource, ResourceType, check_count
-from barnabas.errors import InvalidConfig, InvalidRequest, KafkaError, UnknownTopicOrPartition, UsageError
+from barnabas.errors import InvalidConfig, InvalidRequest, KafkaError, UnknownTopicOrPartition
 from barnabas.metadata.image import MetadataImage
 from barnabas.metadata.topic_names import validate_topic_name
 from barnabas.registry.registry import Change, SetBrokerConfig, SetTopicConfig
@@ -166,9 +166,6 @@ def _validated(
             raise UnknownTopicOrPartition(f"The topic '{resource.name}' does not exist.")
         return SetTopicConfig(resource.name, settings)
     config.validate_dynamic(settings, per_broker=bool(resource.name))
-    if resource.name == str(config.node_id):  # the directories of others are not known here
-        try:
-            config.check_cordoned(_items(settings.get("cordoned.log.dirs", "")))
-        except UsageError as error:
-            raise InvalidRequest(str(error)) from None
+    if resource.name == str(config.node_id):  # the directories and listeners of others are not known here
+        config.check_own(settings)
     return SetBrokerConfig(resource.name, settings)
