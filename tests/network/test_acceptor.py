@@ -55,6 +55,24 @@ def test_connections_beyond_the_limit_wait_for_room(caplog: pytest.LogCaptureFix
     assert caplog.messages == ["max.connections is 2: further connections wait"]
 
 
+@pytest.mark.parametrize("limits", [{"max_connections": 1}, {"max_connections_of_listeners": {"PLAINTEXT": 1}}])
+def test_a_full_listener_for_which_nobody_waits_is_not_warned_of(
+    caplog: pytest.LogCaptureFixture, limits: dict[str, Any]
+) -> None:
+    async def main() -> None:
+        async with Rig(**limits) as rig:
+            await rig.connected()
+            await rig.turns()
+            assert caplog.messages == []
+            waiting = await rig.connect()
+            await waiting.send("echo:patient")
+            await rig.turns()
+            assert len(caplog.messages) == 1
+
+    with caplog.at_level(logging.WARNING):
+        run(main())
+
+
 def test_connections_of_a_full_listener_wait_and_those_of_others_do_not(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with Rig(max_connections_of_listeners={"PLAINTEXT": 1}) as rig:

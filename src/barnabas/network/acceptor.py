@@ -142,8 +142,9 @@ class Acceptor:
     # --- accepting --------------------------------------------------------------------------------------------------
 
     def _on_acceptable(self, listener: socket.socket, listener_name: str) -> None:
-        for _ in range(_ACCEPTS_AT_ONCE):
-            if not self._has_room_at(listener_name) or not self._has_room():
+        for turn in range(_ACCEPTS_AT_ONCE):
+            waits = turn == 0  # if anybody waits after the first ones, the loop calls again at once
+            if not self._has_room_at(listener_name, waits) or not self._has_room(waits):
                 return
             try:
                 sock, address = listener.accept()
@@ -160,11 +161,14 @@ class Acceptor:
             self._tokens -= 1
             self._on_accepted(sock, plain_address(str(address[0])), listener_name)
 
-    def _has_room_at(self, listener_name: str) -> bool:
-        """Returns whether this listener may have one more connection. If not, it is not polled before one has ended."""
+    def _has_room_at(self, listener_name: str, waits: bool) -> bool:
+        """Returns whether this listener may have one more connection. If not, and one `waits`, the listener is not
+        polled before another has ended."""
         most = self._limits.max_connections_of_listeners.get(listener_name, INT_MAX)
         if self._per_listener[listener_name] < most:
             return True
+        if not waits:
+            return False
         self._warn("listener.name.%s.max.connections is %d: further connections wait", listener_name.lower(), most)
         self._full.add(listener_name)
         for sock, name in self._listeners.items():
@@ -172,32 +176,37 @@ class Acceptor:
                 self._loop.remove_reader(sock.fileno())
         return False
 
-    def _has_room(self) -> bool:
-        """Returns whether one more connection may be made. If not, the listeners are muted for a while."""
+    def _has_room(self, waits: bool) -> bool:
+        """Returns whether one more connection may be made. If not, and one `waits`, the listeners are muted for a
+        while."""
+        obstacle = self._obstacle()
+        if obstacle is not None and waits:
+            warning, value, seconds = obstacle
+            self._warn(warning, value)
+            self._mute(seconds)
+        return obstacle is None
+
+    def _obstacle(self) -> tuple[str, int, float] | None:
+        """Returns the limit that is reached: a warning, its value, and the seconds after which to try again."""
         limits = self._limits
         if len(self.connections) >= limits.max_connections:
-            self._warn("max.connections is %d: further connections wait", limits.max_connections)
-            self._mute(_RETRY_S)
-            return False
+            return "max.connections is %d: further connections wait", limits.max_connections, _RETRY_S
         if len(self.connections) >= self._descriptors_max:
-            self._warn(
+            warning = (
                 "the limit on open files is exhausted: %d connections are open, and the rest is kept for the logs; "
-                "further connections wait; raise the limit (ulimit -n, LimitNOFILE= of systemd)",
-                len(self.connections),
+                "further connections wait; raise the limit (ulimit -n, LimitNOFILE= of systemd)"
             )
-            self._mute(_RETRY_S)
-            return False
+            return warning, len(self.connections), _RETRY_S
         rate = limits.max_connection_creation_rate
         if rate == INT_MAX:
-            return True
+            return None
         now = self._loop.time()
         self._tokens = min(max(rate, 1), self._tokens + (now - self._tokens_at) * rate)
         self._tokens_at = now
         if self._tokens >= 1:
-            return True
-        self._warn("max.connection.creation.rate is %d a second: further connections wait", rate)
-        self._mute(min(_RETRY_S, (1 - self._tokens) / rate) if rate else _RETRY_S)
-        return False
+            return None
+        seconds = min(_RETRY_S, (1 - self._tokens) / rate) if rate else _RETRY_S
+        return "max.connection.creation.rate is %d a second: further connections wait", rate, seconds
 
     def _mute(self, seconds: float) -> None:
         if self._muted is None:
