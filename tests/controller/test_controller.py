@@ -38,7 +38,14 @@ from barnabas.errors import (
     UsageError,
 )
 from barnabas.metadata.image import PartitionImage, TopicImage
-from barnabas.registry.registry import BrokerRegistration, Change, LeaderChange, RegistryUnavailable, SetPartition
+from barnabas.registry.registry import (
+    BrokerRegistration,
+    Change,
+    LeaderChange,
+    NotWritten,
+    RegistryUnavailable,
+    SetPartition,
+)
 from barnabas.replication.replica import BrokerState
 from barnabas.types import BrokerId, LeaderEpoch
 from registry.stores import TrackedFile
@@ -488,7 +495,7 @@ class Interfering(TrackedFile):
     """Refuses or fails the next writes, as a store behind a network may."""
 
     refuse = 0
-    fail = False
+    fail: type[RegistryUnavailable] | None = None
     resign_ends: Callable[[], None] | None = None
     """What happens after a resignation took place, whose answer is lost then."""
 
@@ -496,7 +503,7 @@ class Interfering(TrackedFile):
         self, changes: Sequence[Change], *, controller_epoch: int, leader_changes: Sequence[LeaderChange] = ()
     ) -> bool:
         if self.fail:
-            raise RegistryUnavailable("no answer")
+            raise self.fail("no answer")
         if self.refuse:
             self.refuse -= 1
             return False
@@ -507,6 +514,18 @@ class Interfering(TrackedFile):
         if self.resign_ends is not None:
             self.resign_ends()
             raise RegistryUnavailable("no answer")
+
+
+@pytest.mark.parametrize(("failure", "told"), [(NotWritten, "was not made"), (RegistryUnavailable, "may or may not")])
+def test_the_log_says_what_is_known_of_a_change_that_failed(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture, failure: type[RegistryUnavailable], told: str
+) -> None:
+    registry = cluster.open(Interfering)
+    controller = cluster.broker_on(registry)
+    registry.fail = failure
+    with pytest.raises(RequestTimedOut):
+        controller.create_topics([TopicRequest("t")])
+    assert [told in message for message in caplog.messages] == [True]
 
 
 def test_a_controller_whose_resignation_has_no_answer_waits_for_another(
@@ -549,13 +568,13 @@ def test_no_answer_is_not_a_no_and_is_said_once(cluster: Cluster, caplog: pytest
     registry = cluster.open(Interfering)
     controller = cluster.broker_on(registry)
     for name in "ab":
-        registry.fail = True
+        registry.fail = RegistryUnavailable
         caplog.clear()
         for _ in range(3):
             with pytest.raises(RequestTimedOut, match="no answer"):
                 controller.create_topics([TopicRequest(name)])
         assert [record.levelname for record in caplog.records] == ["ERROR"]
-        registry.fail = False
+        registry.fail = None
         assert topic(controller.create_topics([TopicRequest(name)])[name])
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -10,7 +11,7 @@ from threading import Barrier
 
 import pytest
 
-from barnabas.registry.registry import RegistryUnavailable
+from barnabas.registry.registry import NotWritten, RegistryUnavailable
 from barnabas.registry.sqlite_file import SqliteFile
 
 
@@ -41,6 +42,32 @@ def test_an_exception_rolls_back_and_goes_on(file: SqliteFile) -> None:
 def test_errors_of_sqlite_name_the_file(file: SqliteFile, tmp_path: Path, context: str) -> None:
     with pytest.raises(RegistryUnavailable, match=f"{tmp_path}/registry.db failed"), getattr(file, context)():
         file.execute("INSERT INTO nowhere VALUES (1)")
+
+
+def test_a_full_disk_leaves_no_doubt(file: SqliteFile) -> None:
+    file.execute("PRAGMA max_page_count=4")
+    with pytest.raises(NotWritten, match="full"), file.transaction():
+        file.executemany("INSERT INTO numbers VALUES (?)", [(n,) for n in range(10_000)])
+    assert numbers(file) == []
+
+
+def test_a_commit_that_fails_leaves_doubt(file: SqliteFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = file._db
+
+    class Failing:
+        in_transaction = False
+
+        def execute(self, query: str) -> object:
+            if query == "COMMIT":
+                raise sqlite3.OperationalError("disk I/O error")
+            return real.execute(query)
+
+    monkeypatch.setattr(file, "_db", Failing())
+    with pytest.raises(RegistryUnavailable) as raised, file.transaction():
+        pass
+    assert not isinstance(raised.value, NotWritten)
+    real.execute("ROLLBACK")
+    monkeypatch.undo()
 
 
 def test_reading_sees_one_version(file: SqliteFile, tmp_path: Path) -> None:

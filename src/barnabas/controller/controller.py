@@ -58,6 +58,7 @@ from barnabas.registry.registry import (
     BrokerRegistration,
     Change,
     LeaderChange,
+    NotWritten,
     Registry,
     RegistryUnavailable,
     RegistryUnreachable,
@@ -584,7 +585,9 @@ class Controller:
                 is_written = self._persist(changes, cause)
             except RegistryUnavailable as error:
                 level = logging.DEBUG if self._is_unwritten else logging.ERROR
-                self._log.log(level, "a change may or may not have been made: %s", error)
+                in_one = len(changes) <= self._registry.max_changes_per_write
+                told = "was not" if isinstance(error, NotWritten) and in_one else "may or may not have been"
+                self._log.log(level, "a change %s made: %s", told, error)
                 self._is_unwritten = True
                 raise RequestTimedOut(str(error)) from None
             self._is_unwritten = False

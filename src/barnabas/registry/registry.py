@@ -2,7 +2,7 @@
 
 It speaks of brokers, the controller, topics, partitions and settings, not of rows or znodes. Every write has one of
 three results: True, it is written; False, another writer was faster or the writer is no longer the controller, and
-nothing is written; RegistryUnavailable, it is unknown.
+nothing is written; RegistryUnavailable, it is unknown, or as NotWritten, nothing is.
 
 Methods are plain functions that may wait, for a lock, an fsync or the network, so a broker calls them from one thread
 of its own (docs/decisions/0002-registry-interface.md). Calls on one object must not overlap.
@@ -35,6 +35,7 @@ __all__ = [
     "Known",
     "LastRegistration",
     "LeaderChange",
+    "NotWritten",
     "ProducerIdBlock",
     "Registry",
     "RegistryOutdated",
@@ -78,6 +79,10 @@ def how_to_found_anew(registry: str, directories: Iterable[str] = (), *, in_zook
 class RegistryUnavailable(BarnabasError):
     """The registry did not respond, so it is unknown whether the write happened. This must not be taken for a
     refusal."""
+
+
+class NotWritten(RegistryUnavailable):
+    """The write has certainly not happened: the registry's disk is full, for example."""
 
 
 class RegistryOutdated(RegistryUnavailable):

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from barnabas.registry.registry import RegistryUnavailable
+from barnabas.registry.registry import NotWritten, RegistryUnavailable
 
 __all__ = ["Room", "SqliteFile"]
 
@@ -72,18 +72,21 @@ class SqliteFile:
             finally:
                 self._db.execute("COMMIT")
         except sqlite3.Error as error:
-            raise self._unavailable(error) from error
+            raise self._failed(error) from error
 
     @contextmanager
     def transaction(self, *, durable: bool = True, with_room: bool = True) -> Iterator[None]:
         """A context that commits, or rolls back after an exception. `durable` says that it is on the disk afterwards,
-        not only in the page cache. Without `with_room` it fails on a disk that is full but for what is set aside."""
+        not only in the page cache. Without `with_room` it fails on a disk that is full but for what is set aside.
+        Raises NotWritten where nothing has been committed for certain, and else RegistryUnavailable."""
+        commits = False
         try:
             self._db.execute("PRAGMA synchronous=FULL" if durable else "PRAGMA synchronous=NORMAL")
             self._db.execute("BEGIN IMMEDIATE")  # one that waits for another takes no room from it
             try:
                 with self._room(with_room):
                     yield
+                    commits = True
                     self._db.execute("COMMIT")
             except BaseException:
                 # After a full disk SQLite may have rolled back by itself.
@@ -91,14 +94,15 @@ class SqliteFile:
                     self._db.execute("ROLLBACK")
                 raise
         except (sqlite3.Error, OSError) as error:
-            raise self._unavailable(error) from error
+            full = getattr(error, "sqlite_errorcode", 0) & _ERROR_KIND == sqlite3.SQLITE_FULL
+            raise self._failed(error, RegistryUnavailable if commits and not full else NotWritten) from error
 
     def data_version(self) -> int:
         """Returns a number that changes whenever another connection has written."""
         try:
             return int(self.row("PRAGMA data_version")[0])
         except sqlite3.Error as error:
-            raise self._unavailable(error) from error
+            raise self._failed(error) from error
 
     def is_at_path(self) -> bool:
         """Returns whether the file still has its name: it may have been removed, moved or replaced. Safe in any
@@ -118,5 +122,5 @@ class SqliteFile:
     def close(self) -> None:
         self._db.close()
 
-    def _unavailable(self, error: Exception) -> RegistryUnavailable:
-        return RegistryUnavailable(f"the registry {self._path} failed: {error}")
+    def _failed(self, error: Exception, kind: type[RegistryUnavailable] = RegistryUnavailable) -> RegistryUnavailable:
+        return kind(f"the registry {self._path} failed: {error}")
