@@ -2,6 +2,8 @@
 
 import logging
 import uuid
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from barnabas.errors import (
 )
 from barnabas.log.log_manager import LogManager
 from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from barnabas.replication import replica_manager
 from barnabas.replication.replica import FollowerFetch, FollowerRead
 from barnabas.replication.replica_manager import ReplicaManager, replica_position
 from barnabas.types import TopicPartition
@@ -27,11 +30,15 @@ TOPIC_ID = uuid.UUID(int=7)
 class Cluster:
     """A manager, and the images that it is given."""
 
-    def __init__(self, logs: LogManager) -> None:
+    def __init__(self, logs: LogManager, later: Callable[[Callable[[], object]], None] | None = None) -> None:
         self.logs = logs
         self.configs: dict[str, LogConfig] = {}
         self.manager = ReplicaManager(
-            ME, logs, lambda topic: self.configs.get(topic, DEFAULT_LOG_CONFIG), logging.getLogger("test")
+            ME,
+            logs,
+            lambda topic: self.configs.get(topic, DEFAULT_LOG_CONFIG),
+            logging.getLogger("test"),
+            later=later,
         )
         self.led: list[str] = []
         self.resigned: list[str] = []
@@ -225,3 +232,149 @@ def test_a_broker_leads_nothing_before_the_controller_has_taken_it_in(cluster: C
     cluster.topic("t", ME, OTHER, epoch=6)
     cluster.apply("t", brokers={ME: BrokerImage(ME, 8, (), fenced=True)})
     assert cluster.resigned == ["t-0"]
+
+
+# --- logs that are made and deleted later -----------------------------------------------------------------------------
+
+AT_ONCE = 2
+
+
+class Turns(Cluster):
+    """A cluster whose event loop runs one piece of work a turn."""
+
+    def __init__(self, logs: LogManager) -> None:
+        self.work: deque[Callable[[], object]] = deque()
+        super().__init__(logs, self.work.append)
+        self.opened: list[str] = []
+        self.deletions = 0
+        self.manager.on_opened.append(lambda partition: self.opened.append(str(partition.topic_partition)))
+        self.manager.on_deletion.append(self._deleted)
+
+    def _deleted(self) -> None:
+        self.deletions += 1
+
+    def turn(self) -> None:
+        self.work.popleft()()
+
+    def turns(self) -> int:
+        """Runs all that is left; the number of turns that it took."""
+        taken = 0
+        while self.work:
+            self.turn()
+            taken += 1
+        return taken
+
+    def held(self, tmp_path: Path) -> list[str]:
+        return sorted(path.name for path in tmp_path.glob("*-?"))
+
+
+@pytest.fixture
+def turns(logs: LogManager, monkeypatch: pytest.MonkeyPatch) -> Turns:
+    monkeypatch.setattr(replica_manager, "AT_ONCE_MAX", AT_ONCE)
+    return Turns(logs)
+
+
+def test_of_many_logs_each_turn_of_the_loop_makes_one_leaders_first(turns: Turns, tmp_path: Path) -> None:
+    turns.topic("t", ME, OTHER, OTHER, ME, OTHER, ME)
+    turns.apply("t")
+    assert turns.held(tmp_path) == ["t-0", "t-1"]
+    for index in range(AT_ONCE, 6):
+        with pytest.raises(NotLeaderOrFollower):
+            turns.manager.leader_of("t", index)
+        assert turns.manager.get("t", index) is None
+    turns.turn()
+    assert turns.opened == ["t-3"]
+    assert turns.manager.leader_of("t", 3).is_leader
+    assert turns.turns() == 3
+    assert turns.opened == ["t-3", "t-5", "t-2", "t-4"]
+    assert turns.led == ["t-0", "t-3", "t-5"]
+    assert turns.held(tmp_path) == [f"t-{index}" for index in range(6)]
+
+
+def test_a_newer_image_counts_for_logs_that_are_not_made_yet(turns: Turns, tmp_path: Path) -> None:
+    turns.topic("t", *[ME] * 6)
+    turns.apply("t")
+    turns.topic("t", OTHER, ME, ME, OTHER, ME, ME, epoch=1)
+    left = turns.topics["t"]
+    moved = PartitionImage(OTHER, 1, (OTHER,), (OTHER,), 1)
+    turns.topics["t"] = left._replace(partitions=(*left.partitions[:5], moved))
+    turns.topic("u", ME, topic_id=2)
+    turns.apply("t", "u")
+    assert turns.manager.leader_of("u", 0).is_leader, "a small topic does not wait for a large one"
+    with pytest.raises(NotLeaderOrFollower):
+        turns.manager.leader_of("t", 0)  # it resigns at once
+    turns.turns()
+    assert turns.held(tmp_path) == ["t-0", "t-1", "t-2", "t-3", "t-4", "u-0"]
+    follower = turns.manager.get("t", 3)
+    assert follower is not None
+    assert (follower.is_leader, follower.leader_id, follower.leader_epoch) == (False, OTHER, 1)
+    assert turns.manager.leader_of("t", 4).leader_epoch == 1
+
+
+def test_of_many_replicas_that_are_gone_each_turn_deletes_one_log(turns: Turns, tmp_path: Path) -> None:
+    turns.topic("t", *[ME] * 5)
+    turns.apply("t")
+    turns.turns()
+    partitions = [turns.manager.leader_of("t", index) for index in range(5)]
+    del turns.topics["t"]
+    turns.apply("t")
+    assert all(partition.is_retired for partition in partitions)
+    assert len(turns.resigned) == 5
+    for index in range(5):
+        with pytest.raises(UnknownTopicOrPartition):
+            turns.manager.leader_of("t", index)
+    assert turns.held(tmp_path) == ["t-2", "t-3", "t-4"]
+    assert (turns.turns(), turns.deletions) == (3, 3)
+    assert turns.held(tmp_path) == []
+
+
+def test_a_topic_that_is_made_again_before_its_logs_are_deleted_begins_empty(turns: Turns) -> None:
+    for topic_id in (1, 2, 1):
+        turns.topic("t", *[ME] * 5, topic_id=topic_id)
+        turns.apply("t")
+        for _ in range(2):
+            turns.turn()
+        for partition in turns.manager.all():
+            partition.append_as_leader(validated_batch(), 1)
+        del turns.topics["t"]
+        turns.apply("t")
+    turns.topic("t", *[ME] * 5, topic_id=3)
+    turns.apply("t")
+    turns.turns()
+    assert [turns.manager.leader_of("t", index).log.log_end_offset for index in range(5)] == [0] * 5
+    assert {log.topic_id for log in turns.logs.logs.values()} == {uuid.UUID(int=3)}
+
+
+def test_a_log_that_the_disk_refuses_later_does_not_keep_the_others(turns: Turns, tmp_path: Path) -> None:
+    turns.topic("t", *[ME] * 5)
+    failed: list[str] = []
+    turns.manager.on_storage_failure.append(lambda topic_partition: failed.append(str(topic_partition)))
+    (tmp_path / "t-3").write_text("in the way")
+    turns.apply("t")
+    turns.turns()
+    assert failed == ["t-3"]
+    assert turns.manager.leader_of("t", 4).is_leader
+    (tmp_path / "t-3").unlink()
+    turns.manager.open_refused()
+    assert turns.manager.leader_of("t", 3).is_leader
+
+
+def test_a_stop_makes_and_deletes_what_is_left(turns: Turns, tmp_path: Path) -> None:
+    turns.topic("gone", *[ME] * 4, topic_id=2)
+    turns.apply("gone")
+    turns.turns()
+    del turns.topics["gone"]
+    turns.topic("t", *[ME] * 4)
+    turns.apply("gone", "t")
+    turns.manager.close(completely=True)
+    assert turns.held(tmp_path) == ["t-0", "t-1", "t-2", "t-3"]
+    turns.turns()
+    assert len(turns.led) == 8
+
+
+def test_a_broker_that_ends_at_once_makes_and_deletes_nothing_more(turns: Turns, tmp_path: Path) -> None:
+    turns.topic("t", *[ME] * 4)
+    turns.apply("t")
+    turns.manager.close(completely=False)
+    assert turns.turns() == 1
+    assert turns.held(tmp_path) == ["t-0", "t-1"]

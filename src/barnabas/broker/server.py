@@ -234,7 +234,9 @@ class Broker:
                 replica_lag_time_max_ms=config.replica_lag_time_max_ms,
                 flush_behind=flush_behind,
                 quotas=self._replication_quotas,
+                later=self.time_slicer.call_soon,
             )
+            undo.callback(self.replica_manager.close, completely=False)
             checks = self._batch_checks = BatchChecks(self.loop, self._readers, self.failures)
             self.replica_manager.on_suspicion.append(checks.suspect)
             self._group_service = GroupCoordinatorService(self)
@@ -257,6 +259,7 @@ class Broker:
                 log=self.log,
             )
             self.log_cleaner.manager.on_failure = checks.suspect_log
+            self.replica_manager.on_deletion.append(self.log_cleaner.logs_changed)
             self._controller.subscribe(self.controller.publish(self.metadata_changed))
             self._controller.cordoned = self._cordoned_brokers
             undo.callback(self._copier.cancel)
@@ -326,6 +329,7 @@ class Broker:
             steps.callback(self._close_listeners)
             steps.callback(self._scheduler.stop)
             steps.callback(self._batch_checks.stop)
+            steps.callback(self.replica_manager.close, completely=True)
 
     def _close_logs(self) -> None:
         self.log_manager.shutdown(broker_epoch=self._controller.broker_epoch)
@@ -334,6 +338,7 @@ class Broker:
         """Closes sockets, files and locks without writing anything, as the end of the process would. For tests: the
         caller ends the event loop at once."""
         self.stopped = True
+        self.replica_manager.close(completely=False)
         self._scheduler.stop()
         self._copier.cancel()
         self._close_listeners()

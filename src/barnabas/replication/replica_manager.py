@@ -1,7 +1,13 @@
-"""Holds the partitions that have a replica on this broker, and updates them from metadata images."""
+"""Holds the partitions that have a replica on this broker, and updates them from metadata images.
+
+A partition takes the role that an image gives it at once: no other broker may lead in its place while this one believes
+that it does. Logs that an image wants made or deleted wait for the disk, so of many only the first come at once. The
+others follow one by one, each as the image of that time says, and the event loop serves others in between.
+"""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 from uuid import UUID
 
 from barnabas.config.log_config import LogConfig
@@ -14,6 +20,10 @@ from barnabas.replication.replication_quotas import ReplicationQuotas
 from barnabas.types import BrokerId, Offset, TopicPartition
 
 __all__ = ["ReplicaManager", "replica_position"]
+
+AT_ONCE_MAX: Final = 100
+"""The number of logs that an image has made or deleted at once, which takes some 50 ms. Clients of a new topic of usual
+size need not ask again."""
 
 
 def replica_position(assigned: PartitionImage, broker_id: BrokerId) -> int | None:
@@ -42,9 +52,11 @@ class ReplicaManager:
         replica_lag_time_max_ms: int = 30_000,
         flush_behind: Callable[[Partition], None] | None = None,
         quotas: ReplicationQuotas | None = None,
+        later: Callable[[Callable[[], object]], None] | None = None,
     ) -> None:
         """`log_config_of` returns the settings of a topic by its name. Partition explains `flush_behind`. `quotas`
-        throttle replicas, if they are given."""
+        throttle replicas, if they are given. `later` calls a function soon, in rotation with other work; without it an
+        image has all its logs made and deleted at once."""
         self._broker_id = broker_id
         self._log_manager = log_manager
         self._log_config_of = log_config_of
@@ -56,7 +68,19 @@ class ReplicaManager:
         self._names: dict[UUID, str] = {}
         self._refused: set[str] = set()
         """The topics with a log that the disk has refused."""
+        self._later = later
+        self._at_once = 0
+        """The number of logs that may still be made or deleted at once."""
+        self._to_open: dict[TopicPartition, None] = {}
+        """The replicas whose logs are made later."""
+        self._to_delete: dict[TopicPartition, None] = {}
+        """The logs of replicas that are gone, which are deleted later."""
+        self._works_later = False
         self.image: MetadataImage | None = None
+        self.on_opened: list[Callable[[Partition], None]] = []
+        """Called with each replica whose log was made later than the image said."""
+        self.on_deletion: list[Callable[[], None]] = []
+        """Called when a log was deleted later than the image said."""
         self.on_leadership: list[Callable[[Partition], None]] = []
         """Called with each partition that this broker leads now, or leads in a new leader epoch."""
         self.on_resignation: list[Callable[[TopicPartition], None]] = []
@@ -109,6 +133,7 @@ class ReplicaManager:
         """
         previous = self.image
         self.image = image
+        self._at_once = AT_ONCE_MAX
         names = set(changed) if changed is not None else set(image.topics) | set(previous.topics if previous else ())
         for name in sorted(names):
             before = previous.topics.get(name) if previous is not None else None
@@ -131,13 +156,21 @@ class ReplicaManager:
 
     def _delete(self, partition: Partition) -> None:
         """Deletes the replica with its log."""
-        del self._partitions[partition.topic_partition]
+        topic_partition = partition.topic_partition
+        del self._partitions[topic_partition]
         if partition.is_leader:
             for callback in self.on_resignation:
-                callback(partition.topic_partition)
+                callback(topic_partition)
         partition.retire()
+        if self._is_at_once():
+            self._delete_log(topic_partition)
+        else:
+            self._to_delete[topic_partition] = None
+            self._work_later()
+
+    def _delete_log(self, topic_partition: TopicPartition) -> None:
         try:
-            self._log_manager.delete(partition.topic_partition)
+            self._log_manager.delete(topic_partition)
         except KafkaStorageError as error:  # the log is removed when the topic is made again
             self._log.error("%s", error)
 
@@ -145,6 +178,7 @@ class ReplicaManager:
         self._names[topic.topic_id] = topic.name
         config: LogConfig | None = None
         may_lead = self._may_lead()
+        put_off: list[TopicPartition] = []
         for index, assigned in enumerate(topic.partitions):
             partition = self._partitions.get((topic.name, index))
             if self._broker_id not in assigned.replicas:
@@ -152,31 +186,37 @@ class ReplicaManager:
                     self._delete(partition)
                 continue
             if partition is None:
-                config = config or self._log_config_of(topic.name)
-                try:
-                    position = replica_position(assigned, self._broker_id)
-                    partition = self._open(TopicPartition(topic.name, index), topic.topic_id, config, position)
-                except KafkaStorageError as error:
-                    self._log.error("%s", error)
-                    self._refused.add(topic.name)
-                    self._report_storage_failure(TopicPartition(topic.name, index))
+                topic_partition = TopicPartition(topic.name, index)
+                if topic_partition in self._to_open:
                     continue
-            led, epoch = partition.is_leader, partition.leader_epoch
-            partition.become(
-                broker_id=self._broker_id,
-                leader_id=assigned.leader if may_lead or assigned.leader != self._broker_id else NO_LEADER,
-                leader_epoch=assigned.leader_epoch,
-                partition_epoch=assigned.partition_epoch,
-                replicas=assigned.replicas,
-                in_sync_replicas=assigned.isr,
-                adding_replicas=assigned.adding_replicas,
-            )
-            if partition.is_leader and (not led or partition.leader_epoch != epoch):
-                for callback in self.on_leadership:
-                    callback(partition)
-            elif led and not partition.is_leader:
-                for resigned in self.on_resignation:
-                    resigned(partition.topic_partition)
+                if not self._has_log(topic_partition, topic.topic_id) and not self._is_at_once():
+                    put_off.append(topic_partition)
+                    continue
+                config = config or self._log_config_of(topic.name)
+                partition = self._try_to_open(topic_partition, topic.topic_id, config, assigned)
+            if partition is not None:
+                self._become(partition, assigned, may_lead)
+        put_off.sort(key=lambda each: topic.partitions[each.partition].leader != self._broker_id)
+        self._to_open.update(dict.fromkeys(put_off))  # leaders first: clients and followers wait for them
+        self._work_later()
+
+    def _become(self, partition: Partition, assigned: PartitionImage, may_lead: bool) -> None:
+        led, epoch = partition.is_leader, partition.leader_epoch
+        partition.become(
+            broker_id=self._broker_id,
+            leader_id=assigned.leader if may_lead or assigned.leader != self._broker_id else NO_LEADER,
+            leader_epoch=assigned.leader_epoch,
+            partition_epoch=assigned.partition_epoch,
+            replicas=assigned.replicas,
+            in_sync_replicas=assigned.isr,
+            adding_replicas=assigned.adding_replicas,
+        )
+        if partition.is_leader and (not led or partition.leader_epoch != epoch):
+            for callback in self.on_leadership:
+                callback(partition)
+        elif led and not partition.is_leader:
+            for resigned in self.on_resignation:
+                resigned(partition.topic_partition)
 
     def _may_lead(self) -> bool:
         """Returns whether the controller has taken in this broker. Before that it leads nothing: after a restart it
@@ -187,6 +227,7 @@ class ReplicaManager:
     def open_refused(self) -> None:
         """Tries again to open the logs that the disk has refused. Called periodically."""
         refused, self._refused = self._refused, set()
+        self._at_once = AT_ONCE_MAX
         for name in refused:
             topic = self.image.topics.get(name) if self.image is not None else None
             if topic is not None:
@@ -199,14 +240,89 @@ class ReplicaManager:
         if not keep:
             self._log_manager.delete(topic_partition)
         self._partitions.pop(topic_partition).retire()
-        topic = self.image.topics.get(topic_partition.topic) if self.image is not None else None
-        if topic is not None:
-            self._take(topic)
+        self._take_one(topic_partition)
         return aside
+
+    # --- logs that are made and deleted later -----------------------------------------------------------------------
+
+    def _has_log(self, topic_partition: TopicPartition, topic_id: UUID) -> bool:
+        """Returns whether a replica has its log already, so that it is opened without the disk."""
+        log = self._log_manager.get(topic_partition)
+        return log is not None and log.topic_id in (topic_id, None) and topic_partition not in self._to_delete
+
+    def _is_at_once(self) -> bool:
+        """Returns whether one more log is made or deleted at once."""
+        self._at_once -= 1
+        return self._at_once >= 0 or self._later is None
+
+    def _work_later(self) -> None:
+        if self._later is not None and not self._works_later and (self._to_open or self._to_delete):
+            self._works_later = True
+            self._later(self._work)
+
+    def _work(self) -> None:
+        """Makes or deletes the next log, as the image of now says."""
+        self._works_later = False
+        try:
+            if self._to_delete:
+                topic_partition = next(iter(self._to_delete))
+                del self._to_delete[topic_partition]
+                self._delete_log(topic_partition)
+                for callback in self.on_deletion:
+                    callback()
+            elif self._to_open:
+                topic_partition = next(iter(self._to_open))
+                del self._to_open[topic_partition]
+                opened = self._take_one(topic_partition)
+                if opened is not None:
+                    for follow in self.on_opened:
+                        follow(opened)
+        finally:
+            self._work_later()
+
+    def _take_one(self, topic_partition: TopicPartition) -> Partition | None:
+        """Opens a replica if the image says that there is one. Returns it."""
+        name, index = topic_partition
+        topic = self.image.topics.get(name) if self.image is not None else None
+        if topic is None or index >= len(topic.partitions) or topic_partition in self._partitions:
+            return None
+        assigned = topic.partitions[index]
+        if self._broker_id not in assigned.replicas:
+            return None
+        partition = self._try_to_open(topic_partition, topic.topic_id, self._log_config_of(name), assigned)
+        if partition is not None:
+            self._become(partition, assigned, self._may_lead())
+        return partition
+
+    def close(self, *, completely: bool) -> None:
+        """Makes and deletes no more logs later. `completely` does first what is left of that: a log that is missing at
+        the next start would be taken for lost, one that is too many for nobody's."""
+        self._later = None
+        while completely and (self._to_open or self._to_delete):
+            self._work()
+        self._to_open.clear()
+        self._to_delete.clear()
+
+    # --- opening ----------------------------------------------------------------------------------------------------
+
+    def _try_to_open(
+        self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, assigned: PartitionImage
+    ) -> Partition | None:
+        """Opens a replica. Returns None if the disk refuses its log, which is reported."""
+        try:
+            return self._open(topic_partition, topic_id, config, replica_position(assigned, self._broker_id))
+        except KafkaStorageError as error:
+            self._log.error("%s", error)
+            self._refused.add(topic_partition.topic)
+            self._report_storage_failure(topic_partition)
+            return None
 
     def _open(
         self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, position: int | None
     ) -> Partition:
+        if topic_partition in self._to_delete:
+            self._log_manager.delete(topic_partition)
+            del self._to_delete[topic_partition]
         log = self._log_manager.get(topic_partition)
         if log is not None and log.topic_id is not None and log.topic_id != topic_id:
             # The log of the topic that was deleted before could not be removed then.

@@ -37,6 +37,7 @@ class ReplicaFetcherManager:
         self._missing: set[str] = set()
         """The topics with a replica here that has no log, as the disk has refused it."""
         self._timer: asyncio.TimerHandle | None = None
+        broker.replica_manager.on_opened.append(self._opened)
         self.image_changed(broker.image, None)
 
     def image_changed(self, image: MetadataImage, changed_topics: Collection[str] | None) -> None:
@@ -75,6 +76,15 @@ class ReplicaFetcherManager:
                 fetcher.add(partition)
         if now:
             self._followed[name] = now
+
+    def _opened(self, partition: Partition) -> None:
+        """Follows with a replica whose log was made later than the image said."""
+        if not partition.is_leader and partition.leader_id >= 0:
+            name, number = partition.topic_partition
+            fetcher = self._fetcher(partition.leader_id)
+            self._followed.setdefault(name, {})[number] = partition, fetcher
+            fetcher.add(partition)
+            self._update_registrations(self._broker.image)
 
     def _fetcher(self, leader_id: BrokerId) -> ReplicaFetcher:
         fetcher = self._fetchers.get(leader_id)
