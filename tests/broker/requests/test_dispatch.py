@@ -188,6 +188,7 @@ class OnAnotherBroker:
     """A membership of a broker that is not the controller. `answers` are the responses of the controller."""
 
     is_controller = False
+    duties = None
 
     def __init__(self, broker: Broker, *answers: bytes | BarnabasError) -> None:
         self.answers = list(answers)

@@ -1,5 +1,7 @@
 """New logs are spread over the disks, without a word between brokers."""
 
+from collections import Counter
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,11 +38,14 @@ def test_brokers_may_name_their_directories_in_any_order() -> None:
         assert (A, B)[one] != (B, A)[two]
 
 
-def test_partitions_take_turns() -> None:
-    disks = [DirectoryUse(A, 0), DirectoryUse(B, 0), DirectoryUse(C, 0)]
-    chosen = [choose_directory(TopicPartition("t", number), 0, disks) for number in range(6)]
-    assert sorted(chosen) == [0, 0, 1, 1, 2, 2]
-    assert chosen[:3] == chosen[3:]
+@given(places=st.integers(2, 4), brokers=st.integers(2, 4), broker=st.integers(0, 3), one_disk=st.booleans())
+def test_the_replicas_of_a_broker_are_in_all_places(places: int, brokers: int, broker: int, one_disk: bool) -> None:
+    """Brokers take turns in the replicas of partitions."""
+    directories = [DirectoryUse(A if one_disk else index, 0) for index in range(places)]
+    chosen = Counter(
+        choose_directory(TopicPartition("t", number), (broker - number) % brokers, directories) for number in range(120)
+    )
+    assert min(chosen[place] for place in range(places)) > 120 / places / 2
 
 
 def test_on_one_disk_directories_take_turns() -> None:

@@ -38,7 +38,9 @@ def choose_directory(
 def _choose(topic_partition: TopicPartition, replica_position: int | None, directories: Sequence[DirectoryUse]) -> int:
     chosen = list(range(len(directories)))
     if replica_position is not None:
-        turn = zlib.crc32(topic_partition.topic.encode()) + topic_partition.partition + replica_position
+        # Not by the partition's number: the places of a broker among the replicas follow it, too, so all replicas of a
+        # broker could be on one disk.
+        turn = zlib.crc32(str(topic_partition).encode()) + replica_position
         devices = sorted({directory.device for directory in directories})
         if len(devices) == 1:
             return turn % len(directories)
