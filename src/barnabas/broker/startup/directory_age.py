@@ -269,7 +269,7 @@ class DirectoryDoubts:
 
     def _refuse_old(self, alone: Sequence[TopicPartition]) -> DirectoryUnusable:
         return DirectoryUnusable(
-            f"log.dirs: {self._whats_wrong()}, and nobody else has all records of {some(list(map(str, alone)))}: put "
+            f"log.dirs: {self._whats_wrong()}, and nobody else has all records of {some(sorted(map(str, alone)))}: put "
             f"the newer one back. If there is none, start once with {self._options()}: records that were acknowledged "
             f"may be missing. {_RECOVER}"
         )
@@ -278,8 +278,8 @@ class DirectoryDoubts:
         brokers = sorted(set().union(*waiting.values()))
         return UnconfirmedReplicas(
             f"log.dirs: {self._whats_wrong()}, and nobody who is alive has all records of "
-            f"{some(list(map(str, waiting)))}: this start waits for broker {' or '.join(map(str, brokers))}. Mount it "
-            "or put the newer one back, or start the others first. If they wait for this one as well, or nobody has "
+            f"{some(sorted(map(str, waiting)))}: this start waits for broker {' or '.join(map(str, brokers))}. Mount "
+            "it or put the newer one back, or start the others first. If they wait for this one as well, or nobody has "
             f"more, start each once with its options, this one with {self._options()}: nothing is lost of what a disk "
             f"of another one still has. {_RECOVER}",
             self._missing,
