@@ -38,6 +38,12 @@ def test_brokers_may_name_their_directories_in_any_order() -> None:
         assert (A, B)[one] != (B, A)[two]
 
 
+def test_partitions_take_turns() -> None:
+    disks = [DirectoryUse(A, 0), DirectoryUse(B, 0), DirectoryUse(C, 0)]
+    chosen = [choose_directory(TopicPartition("t", number), 0, disks) for number in range(6)]
+    assert sorted(chosen[:3]) == sorted(chosen[3:]) == [0, 1, 2]
+
+
 @given(places=st.integers(2, 4), brokers=st.integers(2, 4), broker=st.integers(0, 3), one_disk=st.booleans())
 def test_the_replicas_of_a_broker_are_in_all_places(places: int, brokers: int, broker: int, one_disk: bool) -> None:
     """Brokers take turns in the replicas of partitions."""

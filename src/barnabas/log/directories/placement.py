@@ -38,12 +38,21 @@ def choose_directory(
 def _choose(topic_partition: TopicPartition, replica_position: int | None, directories: Sequence[DirectoryUse]) -> int:
     chosen = list(range(len(directories)))
     if replica_position is not None:
-        # Not by the partition's number: the places of a broker among the replicas follow it, too, so all replicas of a
-        # broker could be on one disk.
-        turn = zlib.crc32(str(topic_partition).encode()) + replica_position
         devices = sorted({directory.device for directory in directories})
+        places = len(devices) if len(devices) > 1 else len(directories)
+        turn = _turn(topic_partition, places) + replica_position
         if len(devices) == 1:
             return turn % len(directories)
         device = devices[turn % len(devices)]
         chosen = [index for index in chosen if directories[index].device == device]
     return min(chosen, key=lambda index: directories[index].logs)
+
+
+def _turn(topic_partition: TopicPartition, places: int) -> int:
+    """Returns a number that takes turns over the places with the partitions, in each round of them from another place
+    on. Brokers take turns in the replicas of partitions, too: if all rounds were alike, those of one broker could all
+    be in one place."""
+    topic, number = topic_partition
+    block, position = divmod(number // places, places)
+    starts = sorted(range(places), key=lambda start: zlib.crc32(f"{topic}-{block}-{start}".encode()))
+    return zlib.crc32(topic.encode()) + number + starts[position]
