@@ -440,7 +440,7 @@ class Broker:
         """Raises NotYet if logs that were opened are damaged, and nobody alive has all of their records."""
         assert self._doubts is not None
         logs = self.log_manager
-        damaged = {tp: home for tp, log in logs.logs.items() if log.lacks and (home := logs.directory_of(tp))}
+        damaged = {tp: logs.directory_of(tp) for tp, log in logs.logs.items() if log.lacks}
         if self._doubts.note_damaged(image, damaged):
             self._doubts.lost_replicas(image, self.registry.dead_brokers())
         self._doubts.tell()

@@ -286,7 +286,7 @@ class BrokerConfig:
     @property
     def is_cordoned(self) -> bool:
         """Whether the broker takes no new replicas, because all its data directories are cordoned."""
-        return len(self.cordoned_dirs) == len(set(self.data_dirs))
+        return self.cordoned_dirs.issuperset(self.data_dirs)
 
     @property
     def zookeeper_connection_max_s(self) -> float:
@@ -322,8 +322,12 @@ class BrokerConfig:
         fixed = [name for name in settings if not _is_dynamic(name)]
         if fixed:
             raise InvalidRequest(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
-        of_one = [name for name in settings if name in BROKER_CONFIGS and not per_broker and _is_of_one_broker(name)]
-        if of_one:
+        of_one = [
+            name
+            for name in settings
+            if name in BROKER_CONFIGS and BROKER_CONFIGS[name].dynamic is DynamicMode.PER_BROKER
+        ]
+        if of_one and not per_broker:
             raise InvalidRequest(f"Cannot update these configs at default cluster level: [{', '.join(of_one)}]")
         for name, reason in kafka_names.refusals(settings).items():
             raise InvalidRequest(f"{name}={settings[name]} is not accepted: {reason}")
@@ -568,10 +572,6 @@ def _is_dynamic(name: str) -> bool:
     from barnabas.config import kafka_names
 
     return name in kafka_names.DYNAMIC or name.startswith("listener.name.")
-
-
-def _is_of_one_broker(name: str) -> bool:
-    return BROKER_CONFIGS[name].dynamic is DynamicMode.PER_BROKER
 
 
 def _applicable(name: str, text: str) -> bool:

@@ -3,7 +3,6 @@
 Large batches are stepped over with one small read each; runs of small ones are read in blocks.
 """
 
-import contextlib
 import errno
 import os
 import re
@@ -18,9 +17,9 @@ from barnabas.records.checksum import crc32c
 from barnabas.types import Offset
 
 __all__ = [
-    "batch_end",
     "end_of_data",
     "find_batch",
+    "header_at",
     "is_batch_at",
     "offset_behind",
     "scan_headers",
@@ -86,7 +85,7 @@ def why_not_a_batch(disk: Disk, fd: int, position: int, end: int) -> str:
     size = header.size_bytes
     if position + size > end:
         return f"the batch there claims {size} bytes, the file has {end - position}"
-    if crc32c(disk.pread(fd, size - CHECKED_POSITION, position + CHECKED_POSITION)) != header.crc:
+    if not _has_its_crc(disk, fd, position, header):
         return "the CRC of the batch there does not fit its contents"
     return f"the batch there has offset {header.base_offset}, which cannot follow"
 
@@ -122,13 +121,12 @@ def is_batch_at(disk: Disk, fd: int, position: int, end: int, first: Offset, las
     return header is not None and _has_its_crc(disk, fd, position, header)
 
 
-def batch_end(disk: Disk, fd: int, position: int) -> int:
-    """Returns the position behind the batch whose header stands at `position`, as this header says; `position` if none
-    does."""
+def header_at(disk: Disk, fd: int, position: int) -> BatchHeader | None:
+    """Returns the header of a batch that stands at `position`, whole or not; None if there is none."""
     try:
-        return position + read_header(disk.pread(fd, HEADER_SIZE, position)).size_bytes
+        return read_header(disk.pread(fd, HEADER_SIZE, position))
     except CorruptMessage:
-        return position
+        return None
 
 
 def end_of_data(disk: Disk, fd: int, position: int, end: int) -> int:
@@ -180,13 +178,11 @@ class _DamagedBatch:
         self.bytes_left = _CHECKED_TIMES * (end - position) + _VERIFY_BLOCK
         """The number of bytes that may still be checked."""
         self._checked_to = position + CHECKED_POSITION
-        self._crc_so_far = self._crc = 0
-        self.claimed_end = position
+        self._crc_so_far = 0
+        header = header_at(disk, fd, position)
+        self._crc = 0 if header is None else header.crc
+        self.claimed_end = position + (0 if header is None else header.size_bytes)
         """`position` if there is no header."""
-        with contextlib.suppress(CorruptMessage):
-            header = read_header(disk.pread(fd, HEADER_SIZE, position))
-            self._crc = header.crc
-            self.claimed_end = position + header.size_bytes
 
     def contains(self, position: int, header: BatchHeader) -> bool:
         """Returns whether a batch with this header would be a part of the damaged one. Asked for growing positions."""

@@ -26,9 +26,9 @@ from barnabas.clock import Clock
 from barnabas.config.log_config import LONG_MAX, LogConfig
 from barnabas.errors import CorruptMessage, DirectoryUnusable
 from barnabas.log.batch_scan import (
-    batch_end,
     end_of_data,
     find_batch,
+    header_at,
     is_batch_at,
     offset_behind,
     scan_verified,
@@ -553,7 +553,8 @@ class _Loader:
             data_end = end_of_data(disk, file.fd, position, segment.size)
             why = why_not_a_batch(disk, file.fd, position, segment.size) if data_end > position else "only zeros follow"
             # A process that is killed in a write leaves a part of a batch: this one was there as a whole.
-            self._has_lost_a_batch = self._was_up and position < batch_end(disk, file.fd, position) <= data_end
+            torn = header_at(disk, file.fd, position)
+            self._has_lost_a_batch = self._was_up and torn is not None and position + torn.size_bytes <= data_end
             _log.warning(
                 "%s: cut at byte %d, behind offset %d: %s; %d bytes are gone",
                 segment.path(".log"),

@@ -8,7 +8,7 @@ may be about to start without their disks, too.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -137,9 +137,7 @@ class DirectoryDoubts:
             self._certain = frozenset(tp for directory in current for tp in self._logs_in(image, directory))
         else:
             self._doubtful = frozenset().union(*self._vanished.values())
-        self._damaged: dict[DataDirectory, frozenset[TopicPartition]] = {}
-        self.given_up: frozenset[TopicPartition] = frozenset()
-        """The replicas with damaged logs that others lead after the registration."""
+        self._damaged: dict[DataDirectory, set[TopicPartition]] = {}
         served = (self._vanished.get(each) or self._logs_in(image, each) for each in self._accepted)
         self.kept = frozenset(tp for tps in served for tp in tps) - self._certain
         """The replicas in old directories that the operator has accepted."""
@@ -153,17 +151,21 @@ class DirectoryDoubts:
             if partition is not None and _eligible(partition) - {self._node_id}:
                 doubtful.setdefault(directory, set()).add(tp)
         for directory, lacking in doubtful.items():
-            if directory.is_accepted or directory.directory_id in self._accept:
+            if directory.directory_id in self._accept:
                 self.kept |= lacking
                 if directory not in self._accepted:
                     self._accepted.append(directory)
             else:
-                self._damaged[directory] = frozenset(lacking)
+                self._damaged[directory] = lacking
                 if directory not in self._refused:
                     self._refused.append(directory)
-        self.given_up = frozenset().union(*self._damaged.values())
         self.exist = self.exist or bool(doubtful)
         return bool(doubtful)
+
+    @property
+    def given_up(self) -> Set[TopicPartition]:
+        """The replicas with damaged logs that others lead after the registration."""
+        return set().union(*self._damaged.values())
 
     def _is_forgotten(self, image: MetadataImage, directories: Sequence[DataDirectory]) -> bool:
         """Returns whether this broker, of which no directories are recorded, must have had logs that are not there."""

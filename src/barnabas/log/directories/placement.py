@@ -40,11 +40,10 @@ def _choose(topic_partition: TopicPartition, replica_position: int | None, direc
     if replica_position is not None:
         devices = sorted({directory.device for directory in directories})
         places = len(devices) if len(devices) > 1 else len(directories)
-        turn = _turn(topic_partition, places) + replica_position
+        turn = (_turn(topic_partition, places) + replica_position) % places
         if len(devices) == 1:
-            return turn % len(directories)
-        device = devices[turn % len(devices)]
-        chosen = [index for index in chosen if directories[index].device == device]
+            return turn
+        chosen = [index for index in chosen if directories[index].device == devices[turn]]
     return min(chosen, key=lambda index: directories[index].logs)
 
 
