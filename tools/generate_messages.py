@@ -51,6 +51,9 @@ EXTENSIONS = [
     ("broker_heartbeat", "BrokerHeartbeatRequest", "takes_no_replicas", "bool", range(3), 10_000),
     # Why brokers that start would not find the registry. It comes with the changes of leaders.
     ("describe_cluster", "DescribeClusterResponse", "registry_loss", "string", range(3), 10_002),
+    # The free bytes and the size of the disk under the registry. They come with the changes of leaders.
+    ("describe_cluster", "DescribeClusterResponse", "registry_usable_bytes", "int64", range(3), 10_004),
+    ("describe_cluster", "DescribeClusterResponse", "registry_total_bytes", "int64", range(3), 10_005),
     # The release of the broker that responds. Only our own clients get it.
     ("describe_cluster", "DescribeClusterResponse", "release", "string", range(3), 10_003),
     # The epoch of a broker's registration, which tells a process from the one before. Only our own clients get it.

@@ -506,6 +506,10 @@ class Controller:
         except RegistryUnavailable as error:
             raise RequestTimedOut(str(error)) from None
 
+    def registry_space(self) -> tuple[int, int]:
+        """Returns the free bytes and the size of the disk under the registry; 0 for both where nobody here knows."""
+        return self._registry.space()
+
     # -- settings ---------------------------------------------------------------------------------------------------
 
     def alter_configs(

@@ -11,6 +11,7 @@ Only the owner of the file can read it, because it has the secret of the cluster
 """
 
 import logging
+import os
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -212,6 +213,13 @@ class EmbeddedRegistry(Registry):
 
     def loss(self) -> str:
         return self._outdated if self._outdated or self._db.is_at_path() else f"{self._path} was removed or replaced"
+
+    def space(self) -> tuple[int, int]:
+        try:
+            disk = os.statvfs(self._path)
+        except OSError:  # the file was moved, or its disk fails: others tell that
+            return 0, 0
+        return disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
 
     def _hint(self) -> None:
         for callback in self._watchers:

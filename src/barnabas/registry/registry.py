@@ -405,6 +405,10 @@ class Registry(ABC):
         used any more; '' if all is well. Safe in any thread."""
         return self._outdated
 
+    def space(self) -> tuple[int, int]:
+        """Returns the free bytes and the size of the disk under the registry; 0 for both where nobody here knows."""
+        return 0, 0
+
     @abstractmethod
     def dead_brokers(self) -> list[tuple[BrokerId, int]]:
         """Returns node id and epoch of the brokers that are not fenced although their session has certainly ended."""

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from barnabas import Producer
+from barnabas.client.admin.log_dirs import FULL_BYTES
 from barnabas.errors import KafkaStorageError, RequestTimedOut
+from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 from barnabas.registry.registry import RegistryUnavailable
 from barnabas.registry.sqlite_file import SqliteFile
 from barnabas.testing import Cluster
@@ -52,6 +54,9 @@ def test_on_a_full_disk_leaders_are_elected_and_topics_deleted(cluster: Cluster,
     fill(disk)
     with pytest.raises(RequestTimedOut):
         cluster.create_topic("new")
+    with Wire(cluster.broker(1)) as wire:
+        told = wire.ask(DescribeClusterRequest(leader_changes_max=1), 2)
+    assert told.registry_usable_bytes < FULL_BYTES < told.registry_total_bytes, "the doctor says so"
     cluster.admin.delete_topics("old")
     make_room(disk)
     cluster.create_topic("new")

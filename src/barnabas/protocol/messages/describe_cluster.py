@@ -44,4 +44,6 @@ class DescribeClusterResponse(Response):
     leader_changes: bytes | None = field("bytes", 0, 2, default=None, nullable_from=0, tag=10000)
     unreached_peers: str | None = field("string", 0, 2, default=None, nullable_from=0, tag=10001)
     registry_loss: str | None = field("string", 0, 2, default=None, nullable_from=0, tag=10002)
+    registry_usable_bytes: int = field("int64", 0, 2, default=0, tag=10004)
+    registry_total_bytes: int = field("int64", 0, 2, default=0, tag=10005)
     release: str | None = field("string", 0, 2, default=None, nullable_from=0, tag=10003)

@@ -109,6 +109,25 @@ def test_a_registry_whose_file_is_gone() -> None:
     assert "`barnabas cluster recover`" in gone.hint
 
 
+def test_the_disk_of_the_registry_is_full_or_will_be() -> None:
+    answers = {n: Answer(1) for n in BROKERS}
+    told = dict.fromkeys(BROKERS, (4_000_000, 100_000_000))
+    (low,) = found(ClusterState(BROKERS, registry=answers, registry_space=told), "registry")
+    assert (low.target, low.status) == ("the registry", "warning")
+    assert low.detail == "4.0 MB of 100.0 MB are free on its disk"
+    (full,) = found(
+        ClusterState(BROKERS, registry=answers, registry_space={1: (4 << 20, 100 << 20), 2: (0, 100 << 20)}), "registry"
+    )
+    assert full.status == "failed"
+    assert "the reserve lasts" in full.hint
+    (well,) = [
+        check
+        for check in findings(ClusterState(BROKERS, registry=answers, registry_space={1: (50 << 20, 100 << 20)}))
+        if check.name == "registry"
+    ]
+    assert well.status == "ok"
+
+
 def test_brokers_of_two_releases() -> None:
     state = ClusterState(BROKERS, releases=dict.fromkeys(BROKERS, "0.2.0"))
     (same,) = [check for check in findings(state) if check.name == "release"]

@@ -4,7 +4,8 @@ Where we differ: `controller_id` is the active controller, not any broker that w
 separate controllers, so asking for their endpoints is answered with MISMATCHED_ENDPOINT_TYPE, as by every Kafka broker.
 
 Tagged fields that Kafka does not have tell our own clients this broker's release and the epochs of the brokers'
-registrations, and the last changes of leaders and the other brokers that this one does not reach if they ask for these.
+registrations, and, if they ask for these, the last changes of leaders with the state of the registry, and the other
+brokers that this one does not reach.
 """
 
 import json
@@ -46,11 +47,15 @@ async def _with_wishes(
 ) -> DescribeClusterResponse:
     """Returns the response with what only our own clients ask for."""
     changes: bytes | None = None
+    usable_bytes = total_bytes = 0
     unreached: str | None = None
     if request.leader_changes_max > 0:
         try:
-            changes = await broker.controller.call(  # whose thread also makes the JSON, 2 MB of ten thousand changes
-                lambda controller: _json(controller.leader_changes(request.leader_changes_max)).encode(),
+            changes, (usable_bytes, total_bytes) = await broker.controller.call(
+                lambda controller: (  # on its thread also the JSON is made, 2 MB of ten thousand changes
+                    _json(controller.leader_changes(request.leader_changes_max)).encode(),
+                    controller.registry_space(),
+                ),
                 until_known=False,
             )
         except KafkaError as error:
@@ -60,6 +65,7 @@ async def _with_wishes(
         unreached = _json(await _unreached_peers(broker, wait_s))
     response = _describe(broker, request, context)
     response.leader_changes = changes
+    response.registry_usable_bytes, response.registry_total_bytes = usable_bytes, total_bytes
     if changes is not None and broker.cluster is not None:
         response.registry_loss = broker.cluster.registry_loss
     response.unreached_peers = unreached

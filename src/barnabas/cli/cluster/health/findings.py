@@ -13,6 +13,7 @@ from barnabas.cli.cluster.reassignment.progress import largest_replicas
 from barnabas.cli.framework.output import size_text
 from barnabas.cli.framework.replication import ids_text
 from barnabas.cli.framework.resources import plural, some
+from barnabas.client.admin.log_dirs import FULL_BYTES
 from barnabas.client.diagnosis.checks import FAILED, OK, SKEW_MAX_MS, WARNING, Check
 from barnabas.metadata.image import INTERNAL_TOPICS
 from barnabas.metadata.unreached_peer import UnreachedPeer
@@ -98,6 +99,13 @@ def _registry(state: ClusterState) -> Iterator[Check]:
         well = False
         target = f"broker {ids_text([n for n, told in sorted(state.registry_losses.items()) if told == loss])}"
         yield Check("registry", target, FAILED, loss, AFTER_LOSS)
+    usable_bytes, total_bytes = min(state.registry_space.values(), default=(0, 0))
+    if usable_bytes < FREE_SPACE_MIN * total_bytes:
+        well = False
+        status = FAILED if usable_bytes < FULL_BYTES else WARNING
+        detail = f"{size_text(usable_bytes)} of {size_text(total_bytes)} are free on its disk"
+        hint = "make room there: once it is full, leaders and in-sync replicas change only as long as the reserve lasts"
+        yield Check("registry", name, status, detail, hint)
     if well and state.registry:
         slowest = max(answer.elapsed_ms for answer in state.registry.values())
         yield Check("registry", name, OK, f"answers {plural(len(state.registry), 'broker')}", "", slowest)

@@ -57,6 +57,8 @@ class ClusterState(NamedTuple):
     """To a request for which a broker reads the registry."""
     registry_losses: Mapping[int, str] = {}
     """The reason for which brokers that start would not find the registry, by the broker that told it."""
+    registry_space: Mapping[int, tuple[int, int]] = {}
+    """The free bytes and the size of the disk under the registry, by the broker that told them."""
     unreached: Mapping[int, tuple[UnreachedPeer, ...]] = {}
     """The other brokers that do not answer a broker, by the broker that was asked and told it."""
     releases: Mapping[int, str] = {}
@@ -68,6 +70,16 @@ class ClusterState(NamedTuple):
     @property
     def live(self) -> list[int]:
         return sorted(self.brokers.keys() - self.fenced)
+
+
+class _Told(NamedTuple):
+    """What each broker told of itself: fields of ClusterState, in the order there."""
+
+    registry: dict[int, Answer]
+    registry_losses: dict[int, str]
+    registry_space: dict[int, tuple[int, int]]
+    unreached: dict[int, tuple[UnreachedPeer, ...]]
+    releases: dict[int, str]
 
 
 def cluster_state(admin: Admin, settings: Mapping[str, object], *, timeout_s: float) -> ClusterState:
@@ -90,7 +102,6 @@ def cluster_state(admin: Admin, settings: Mapping[str, object], *, timeout_s: fl
     unanswered = {what: answer.error for what, answer in asked.items() if answer.error}
     if untold := sorted(set(names).difference(minimums or ())):
         unanswered["min.insync.replicas"] = f"no answer came about {some(untold)}"
-    registry, registry_losses, unreached, releases = _ask_each(live, settings, timeout_s)
     return ClusterState(
         described.brokers,
         described.fenced,
@@ -102,10 +113,7 @@ def cluster_state(admin: Admin, settings: Mapping[str, object], *, timeout_s: fl
         _directories(admin, list(live)),
         rates or {},
         throttled or {},
-        registry,
-        registry_losses,
-        unreached,
-        releases,
+        *_ask_each(live, settings, timeout_s),
         _zookeeper(admin, min(live, default=-1)),
         unanswered,
     )
@@ -130,12 +138,10 @@ def _directories(admin: Admin, node_ids: Sequence[int]) -> Mapping[int, list[Log
         return {}
 
 
-def _ask_each(
-    brokers: Mapping[int, Broker], settings: Mapping[str, object], timeout_s: float
-) -> tuple[dict[int, Answer], dict[int, str], dict[int, tuple[UnreachedPeer, ...]], dict[int, str]]:
-    """Asks brokers for the last row of the registry's history, whether it is lost, for the brokers that they do not
-    reach, and for their releases. Kafka's do not know these wishes, and are left out."""
-    registry, losses, unreached, releases = {}, {}, {}, {}
+def _ask_each(brokers: Mapping[int, Broker], settings: Mapping[str, object], timeout_s: float) -> _Told:
+    """Asks brokers for the last row of the registry's history, whether it is lost and its disk has room, for the
+    brokers that they do not reach, and for their releases. Kafka's do not know these wishes, and are left out."""
+    told = _Told({}, {}, {}, {}, {})
     wish = DescribeClusterRequest(unreached_peers_wait_ms=int(timeout_s * PEERS_SHARE * 1000))
     for node_id, broker in brokers.items():
         with probe_for(broker.host, broker.port, settings, timeout_s) as client:
@@ -147,14 +153,16 @@ def _ask_each(
         if response is not None and response.error_code:
             answer = answer._replace(error=str(error_for(response.error_code, response.error_message or "")))
         if answer.error or (response is not None and response.leader_changes is not None):
-            registry[node_id] = answer
+            told.registry[node_id] = answer
         if response is not None and response.release:
-            releases[node_id] = response.release
+            told.releases[node_id] = response.release
         if response is not None and response.registry_loss:
-            losses[node_id] = response.registry_loss
+            told.registry_losses[node_id] = response.registry_loss
+        if response is not None and response.registry_total_bytes:
+            told.registry_space[node_id] = (response.registry_usable_bytes, response.registry_total_bytes)
         if peers is not None and peers.unreached_peers is not None:
-            unreached[node_id] = _unreached_peers(peers.unreached_peers)
-    return registry, losses, unreached, releases
+            told.unreached[node_id] = _unreached_peers(peers.unreached_peers)
+    return told
 
 
 def _unreached_peers(text: str) -> tuple[UnreachedPeer, ...]:
