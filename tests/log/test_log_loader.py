@@ -154,7 +154,7 @@ def test_epochs_that_contradict_the_batches_are_not_believed(
     assert read_epoch_checkpoint(log.leader_epochs.path) == expected
 
 
-@pytest.mark.parametrize("verification", [Verification.TAIL, Verification.FULL])
+@pytest.mark.parametrize("verification", Verification)
 def test_epochs_that_an_old_copy_of_the_file_lacks_are_found(rig, verification: Verification) -> None:
     """Also those that begin before what is verified."""
     log = rig.log(segment_bytes=200)
@@ -164,6 +164,15 @@ def test_epochs_that_an_old_copy_of_the_file_lacks_are_found(rig, verification: 
     log.leader_epochs.replace_all([(0, 0)])
     assert log.active_segment.base_offset > 6
     log = rig.reopen(log, verification)
+    assert log.leader_epochs.entries == [(0, 0), (3, 2), (5, 6)]
+
+
+def test_a_log_that_was_closed_does_not_take_one_without_epochs_for_its_own(rig) -> None:
+    log = rig.log()
+    for epoch in (0, 3, 3, 5):
+        rig.append(log, 2, epoch=epoch)
+    os.unlink(log.leader_epochs.path)
+    log = rig.reopen(log, Verification.NONE)
     assert log.leader_epochs.entries == [(0, 0), (3, 2), (5, 6)]
 
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from barnabas.config.log_config import LONG_MAX
 from barnabas.log.indexes.sparse_index import CorruptIndex
 from barnabas.log.log_segment import LogSegment
-from barnabas.types import NO_TIMESTAMP, Offset
+from barnabas.types import NO_LEADER_EPOCH, NO_TIMESTAMP, LeaderEpoch, Offset
 
 __all__ = ["Hole", "SegmentEnd", "check_end", "holes_between", "holes_of", "mark_of", "was_compacted", "with_hole"]
 
@@ -60,10 +60,11 @@ def with_hole(holes: Sequence[Hole], added: Hole) -> list[Hole]:
 
 
 class SegmentEnd(NamedTuple):
-    """The offset behind the last whole batch of a segment, and how many bytes follow."""
+    """The offset behind the last whole batch of a segment, how many bytes follow, and that batch's leader epoch."""
 
     offset: Offset
     rest: int
+    leader_epoch: LeaderEpoch = NO_LEADER_EPOCH
 
 
 def check_end(segment: LogSegment) -> SegmentEnd:
@@ -74,6 +75,7 @@ def check_end(segment: LogSegment) -> SegmentEnd:
     position = indexed
     last_offset, newest, named = Offset(segment.base_offset - 1), NO_TIMESTAMP, NO_TIMESTAMP
     time, time_offset = times.last_entry()
+    epoch = NO_LEADER_EPOCH
     for at, header in segment.headers(indexed):
         if at == indexed and len(index) and header.last_offset > indexed_offset:
             raise CorruptIndex(f"{index.path}: its last entry is of another batch")
@@ -85,7 +87,7 @@ def check_end(segment: LogSegment) -> SegmentEnd:
         if header.base_offset <= time_offset <= header.last_offset:
             named = header.max_timestamp
         newest = max(newest, header.max_timestamp)
-        last_offset, position = header.last_offset, at + header.size_bytes
+        last_offset, position, epoch = header.last_offset, at + header.size_bytes, header.partition_leader_epoch
     if len(index) and last_offset < segment.base_offset:
         raise CorruptIndex(f"{index.path}: its last entry points to no batch")
     if newest > time:
@@ -93,7 +95,7 @@ def check_end(segment: LogSegment) -> SegmentEnd:
     is_whole = position == segment.size
     if is_whole and len(times) and named != time and segment.timestamp_at(time_offset) != time:
         raise CorruptIndex(f"{times.path}: its last entry {time} is not that of offset {time_offset}")
-    return SegmentEnd(Offset(last_offset + 1), segment.size - position)
+    return SegmentEnd(Offset(last_offset + 1), segment.size - position, epoch)
 
 
 def holes_between(

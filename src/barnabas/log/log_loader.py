@@ -255,7 +255,8 @@ class _Loader:
         self._environment = environment
         self._state = state
         self._epochs: list[tuple[LeaderEpoch, Offset]] = []
-        """The leader epochs of the verified batches, each with its first offset and its last one."""
+        """The leader epochs of the verified batches, each with its first offset and its last one; of a log that was
+        closed the last one."""
         self._transaction_indexes: set[str] = set()
         self.mark = read_mark(directory)
         self.lost = holes_of(self.mark or "")
@@ -289,6 +290,8 @@ class _Loader:
             if end is not None and not end.rest and end.offset <= trusted_to:
                 self.end_offset = end.offset
                 self.was_closed = True
+                if end.offset > segments[-1].base_offset:
+                    self._epochs = [(end.leader_epoch, Offset(end.offset - 1))]
                 return segments
             verification = Verification.FULL
         return self._verify(segments, verification)

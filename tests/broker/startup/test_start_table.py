@@ -194,6 +194,7 @@ HAPPENED: Final[dict[tuple[str, str], Callable[[Place], None]]] = {
     ("clean-shutdown mark", "old copy"): put_files_back(".kafka_cleanshutdown"),
     ("checkpoints", "missing"): remove("*-checkpoint", "t-[0-9]/*-checkpoint"),
     ("checkpoints", "damaged"): overwrite("*-checkpoint", "t-[0-9]/*-checkpoint"),
+    ("checkpoints", "old copy"): put_files_back("*-checkpoint", "t-[0-9]/*-checkpoint"),
     ("producer snapshots", "missing"): remove("t-[0-9]/*.snapshot"),
     ("producer snapshots", "damaged"): overwrite("t-[0-9]/*.snapshot"),
     ("producer snapshots", "old copy"): put_files_back("t-[0-9]/*.snapshot"),
