@@ -11,7 +11,7 @@ FAULTS_STARTS ?= 50
 FAULTS_CLUSTER_SECONDS ?= 60
 FAULTS_ZOOKEEPER_ROUNDS ?= 100
 
-.PHONY: test-faults test-faults-cluster test-faults-compaction test-faults-consumer test-faults-members test-faults-producer test-faults-starts test-faults-transactions test-faults-zookeeper
+.PHONY: test-faults test-faults-cluster test-faults-compaction test-faults-consumer test-faults-disk test-faults-members test-faults-producer test-faults-starts test-faults-transactions test-faults-zookeeper
 test-faults: $(if $(VENV),$(VENV)/.installed)  ## SIGKILL during produce, 200 times: nothing acknowledged lost or doubled
 	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults produce --rounds $(FAULTS_ROUNDS) $(FAULTS_ARGS)
 
@@ -23,6 +23,9 @@ test-faults-compaction: $(if $(VENV),$(VENV)/.installed)  ## SIGKILL of brokers 
 
 test-faults-consumer: $(if $(VENV),$(VENV)/.installed)  ## Brokers and our own consumers killed, these stopped too, 200 times: nothing lost after, nothing twice before
 	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults consumer --rounds $(FAULTS_ROUNDS) $(FAULTS_ARGS)
+
+test-faults-disk: $(if $(VENV),$(VENV)/.installed-dev)  ## Every call to the file system fails in turn, or is the last one, in every way
+	BARNABAS_EVERY_FAULT=1 $(FAULTS_PYTHON) -m pytest tests/log/test_log_faults.py tests/log/cleaner/test_cleaner_faults.py tests/replication/test_log_dir_move_faults.py
 
 test-faults-members: $(if $(VENV),$(VENV)/.installed)  ## Fifty members come, go and die for ten minutes: none stuck, no partition owned twice
 	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults members --rounds $(FAULTS_MEMBER_ROUNDS) $(FAULTS_ARGS)

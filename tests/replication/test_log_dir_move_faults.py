@@ -26,7 +26,7 @@ from barnabas.records.validation import ValidatedBatch
 from barnabas.replication.log_dir_move import LogDirMove
 from barnabas.replication.partition import Partition
 from barnabas.types import BrokerId, TopicPartition
-from faulty_filesystem import ENDINGS, EVERY_FAULT, Call, FaultyFileSystem, directory_in_memory, faults_at, silenced
+from faulty_filesystem import ENDINGS, Call, FaultyFileSystem, chosen, directory_in_memory, faults_at, silenced
 from hand_clock import HandClock
 from replication.rig import lead_alone
 
@@ -352,14 +352,13 @@ def test_every_call_may_fail(root: Path, kind: str, lasts: bool) -> None:
 
 def test_every_call_may_be_the_last(root: Path) -> None:
     calls = calls_of_a_run(root / "without")
-    for number, call in enumerate(calls):
-        for ending in ENDINGS if EVERY_FAULT else (ENDINGS[number % len(ENDINGS)],):
-            with script(root / f"{number}") as running:
-                running.fs.last = number
-                try:
-                    with contextlib.suppress(Killed):
-                        running.whole()
-                    end(running, ending)
-                except BaseException as error:
-                    error.add_note(f"call {number} ({call}), {ending}")
-                    raise
+    for number, ending in chosen(range(len(calls))):
+        with script(root / f"{number}") as running:
+            running.fs.last = number
+            try:
+                with contextlib.suppress(Killed):
+                    running.whole()
+                end(running, ending)
+            except BaseException as error:
+                error.add_note(f"call {number} ({calls[number]}), {ending}")
+                raise

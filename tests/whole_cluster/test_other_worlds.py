@@ -9,7 +9,7 @@ import pytest
 
 from whole_cluster.simulation import DISKS, DURABLE, ZOOKEEPER, Options, simulate
 
-SEEDS = 20
+SEEDS = 12
 GROUPS = 2
 
 
