@@ -12,6 +12,7 @@ from uuid import UUID
 
 from barnabas.config.log_config import LogConfig
 from barnabas.errors import KafkaError, KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
+from barnabas.log.directories.placement import ReplicaPosition
 from barnabas.log.log_manager import LogManager
 from barnabas.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from barnabas.replication.partition import Partition
@@ -26,7 +27,7 @@ AT_ONCE_MAX: Final = 100
 size need not ask again."""
 
 
-def replica_position(assigned: PartitionImage, broker_id: BrokerId) -> int | None:
+def replica_position(assigned: PartitionImage, broker_id: BrokerId) -> ReplicaPosition | None:
     """Returns the place of a broker among the replicas that a partition is to have; None if there are no others.
 
     One that takes another's place has that number. Where replicas are only added, those that are there come first,
@@ -36,7 +37,9 @@ def replica_position(assigned: PartitionImage, broker_id: BrokerId) -> int | Non
     replicas = [replica for replica in assigned.replicas if replica not in removing]
     if not removing:
         replicas.sort(key=lambda replica: replica in adding)
-    return replicas.index(broker_id) if broker_id in replicas and len(replicas) > 1 else None
+    if broker_id not in replicas or len(replicas) == 1:
+        return None
+    return ReplicaPosition(replicas.index(broker_id), len(replicas))
 
 
 class ReplicaManager:
@@ -318,7 +321,7 @@ class ReplicaManager:
             return None
 
     def _open(
-        self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, position: int | None
+        self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, position: ReplicaPosition | None
     ) -> Partition:
         if topic_partition in self._to_delete:
             self._log_manager.delete(topic_partition)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from barnabas.types import TopicPartition
 
-__all__ = ["DirectoryUse", "choose_directory"]
+__all__ = ["DirectoryUse", "ReplicaPosition", "choose_directory"]
 
 
 class DirectoryUse(NamedTuple):
@@ -18,8 +18,15 @@ class DirectoryUse(NamedTuple):
     """Whether it has room, and has not failed."""
 
 
+class ReplicaPosition(NamedTuple):
+    """The place of a broker among the replicas of a partition, from 0, and their number."""
+
+    number: int
+    replicas: int
+
+
 def choose_directory(
-    topic_partition: TopicPartition, replica_position: int | None, directories: Sequence[DirectoryUse]
+    topic_partition: TopicPartition, replica_position: ReplicaPosition | None, directories: Sequence[DirectoryUse]
 ) -> int:
     """Returns the index of the directory for a new log.
 
@@ -35,23 +42,18 @@ def choose_directory(
     return usable[_choose(topic_partition, replica_position, [directories[index] for index in usable])]
 
 
-def _choose(topic_partition: TopicPartition, replica_position: int | None, directories: Sequence[DirectoryUse]) -> int:
+def _choose(
+    topic_partition: TopicPartition, replica_position: ReplicaPosition | None, directories: Sequence[DirectoryUse]
+) -> int:
     chosen = list(range(len(directories)))
     if replica_position is not None:
+        # Brokers take turns as first replicas: among so many partitions each has every position once, and the replicas
+        # of none are all in one place if these begin at the same one. The next ones begin wherever the hash says.
+        start = zlib.crc32(f"{topic_partition.topic}-{topic_partition.partition // replica_position.replicas}".encode())
         devices = sorted({directory.device for directory in directories})
         places = len(devices) if len(devices) > 1 else len(directories)
-        turn = (_turn(topic_partition, places) + replica_position) % places
+        turn = (start + replica_position.number) % places
         if len(devices) == 1:
             return turn
         chosen = [index for index in chosen if directories[index].device == devices[turn]]
     return min(chosen, key=lambda index: directories[index].logs)
-
-
-def _turn(topic_partition: TopicPartition, places: int) -> int:
-    """Returns a number that takes turns over the places with the partitions, in each round of them from another place
-    on. Brokers take turns in the replicas of partitions, too: if all rounds were alike, those of one broker could all
-    be in one place."""
-    topic, number = topic_partition
-    block, position = divmod(number // places, places)
-    starts = sorted(range(places), key=lambda start: zlib.crc32(f"{topic}-{block}-{start}".encode()))
-    return zlib.crc32(topic.encode()) + number + starts[position]
