@@ -24,7 +24,9 @@ T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("BARNABAS_BUILD_DIR", ROOT / "build"))
 
-KAFKA_VERSION = "4.3.1"
+KAFKA_VERSION = os.environ.get("BARNABAS_TEST_KAFKA", "4.4.0")
+"""The release that is the measure of tests and benchmarks. `make test-interop-kafka-before` names another one."""
+KAFKA_FROM_4_4 = tuple(map(int, KAFKA_VERSION.split(".")[:2])) >= (4, 4)
 LIBRDKAFKA_VERSION = "2.0.2"
 LIBRDKAFKA_PACKAGE = f"librdkafka={LIBRDKAFKA_VERSION}-1"
 FRANZ_GO_VERSION = "v1.22.2"
@@ -160,9 +162,10 @@ func main() {
 }
 """
 
+CONFIG_COMMAND = "org.apache.kafka.tools.ConfigCommand" if KAFKA_FROM_4_4 else "kafka.admin.ConfigCommand"
 KAFKA_TOOLS = {
     "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
-    "kafka-configs.sh": "kafka.admin.ConfigCommand",
+    "kafka-configs.sh": CONFIG_COMMAND,
     "kafka-acls.sh": "org.apache.kafka.tools.AclCommand",
 }
 
@@ -189,7 +192,7 @@ def make_available(specs: str, make: Callable[[str], T]) -> tuple[list[T], list[
 
 def kafka_libs() -> Path:
     """Folder of Apache Kafka's jars, fetched by Maven on first use."""
-    libs = BUILD / "kafka" / "libs"
+    libs = BUILD / f"kafka-{KAFKA_VERSION}" / "libs"
     if not (libs / f"kafka_2.13-{KAFKA_VERSION}.jar").exists():
         need("java", "mvn")
         libs.parent.mkdir(parents=True, exist_ok=True)

@@ -30,6 +30,7 @@ def as_document(suite: Suite, skipped: Sequence[str]) -> dict[str, Any]:
         "machine": f"{os.cpu_count()} cores, {_memory_gb()} GB, {platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "client": f"rdkafka_performance of librdkafka {peers.LIBRDKAFKA_VERSION}",
+        "kafka": peers.KAFKA_VERSION,
         "brokers": [broker.name for broker in suite.brokers],
         "rounds": suite.scale.rounds,
         "quick": suite.scale.records_100b < Scale().records_100b,
@@ -129,7 +130,12 @@ def _caption(document: Mapping[str, Any]) -> str:
     scale = "quick run, figures are no results; " if document["quick"] else ""
     rounds, day = document["rounds"], document["at"][:10]
     machine = f"{document['machine']} shared with the client ({document['client']}), Python {document['python']}"
-    return f"{scale}medians of {rounds} alternating rounds, {day}, {machine}."
+    return f"{scale}medians of {rounds} alternating rounds, {day}, {machine}.{reference(document)}"
+
+
+def reference(document: Mapping[str, Any]) -> str:
+    """Says which release the figures of Apache Kafka are from."""
+    return f" {REFERENCE} is Apache Kafka {document['kafka']}."
 
 
 def _memory_gb() -> int:

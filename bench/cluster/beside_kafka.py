@@ -65,6 +65,7 @@ def as_document(suite: ClusterSuite, skipped: Sequence[str], grown: Mapping[floa
     return {
         "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "cores": os.cpu_count(),
+        "kafka": peers.KAFKA_VERSION,
         "clusters": [cluster.name for cluster in suite.clusters],
         "rounds": suite.rounds,
         "quick": suite.scale.records_100b < Scale().records_100b,
@@ -153,5 +154,5 @@ def _caption(document: Mapping[str, Any]) -> str:
         f"{'quick run, figures are no results; ' if document['quick'] else ''}medians (least to most) of "
         f"{document['rounds']} alternating rounds, {document['at'][:10]}, {document['cores']} cores shared with the "
         f"clients. Other processes used {statistics.median(others):.0f} % of the machine (median of {len(others)} "
-        f"measurements, at most {max(others):.0f} %)."
+        f"measurements, at most {max(others):.0f} %).{report.reference(document)}"
     )

@@ -26,7 +26,7 @@ from bench.suite import chosen_scale, format_number
 BEGIN, END = "<!-- written by `make bench-zookeeper` -->", "<!-- end of what is written -->"
 ONE_MACHINE, MACHINES = "zookeeper", "machines"
 TITLES = {
-    "kafka": "Apache Kafka (KRaft)",
+    "kafka": f"Apache Kafka {peers.KAFKA_VERSION} (KRaft)",
     "barnabas": "one machine, file",
     ONE_MACHINE: "one machine, ZooKeeper",
     MACHINES: "several machines, ZooKeeper",

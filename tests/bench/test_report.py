@@ -12,6 +12,7 @@ def document(**results: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
         "machine": "2 cores, 24 GB, Linux",
         "python": "3.11.7",
         "client": "rdkafka_performance",
+        "kafka": "4.4.0",
         "brokers": ["kafka", "barnabas"],
         "rounds": 3,
         "quick": False,
@@ -26,6 +27,7 @@ def test_medians_decide_and_the_table_says_what_was_not_run() -> None:
     table = report.markdown(document(start=start))
     assert "| start | first_ack_s | 3 | 0.2 | 0.07 | <= 0.1x | pass |" in table
     assert "- not run: kfake: go is not on PATH: apt-get install golang" in table
+    assert "kafka is Apache Kafka 4.4.0." in table
 
 
 def test_a_missed_target_is_named() -> None:

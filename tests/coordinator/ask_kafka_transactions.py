@@ -3,7 +3,7 @@
     cd tests; python -m coordinator.ask_kafka_transactions 127.0.0.1:9092
 
 The broker must be empty and run with transaction.abort.timed.out.transaction.cleanup.interval.ms=200. What stands in
-the file is from Apache Kafka 4.3.1; 4.4.0 answers the same.
+the file is from Apache Kafka 4.4.0.
 """
 
 import sys

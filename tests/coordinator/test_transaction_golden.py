@@ -1,5 +1,4 @@
-"""The script of `transaction_script.py` against the handlers, step by step compared with what Kafka 4.3.1 answered.
-Kafka 4.4.0 answers the same."""
+"""The script of `transaction_script.py` against the handlers, step by step compared with what Kafka 4.4.0 answered."""
 
 import asyncio
 from collections.abc import Iterator

@@ -13,7 +13,7 @@ import pytest
 from .conftest import Drivers
 from .harness import wire
 from .harness.broker import Broker
-from .harness.clients import CLIENTS, Client, chosen
+from .harness.clients import CLIENTS, NEW_JAVA, Client, chosen
 from .harness.driver import ClientError, Driver
 from .harness.groups import Member, join, leave, settle, take
 
@@ -81,13 +81,13 @@ def test_a_group_by_round_robin(drivers: Drivers, wide_topic: str, unique: Calla
 STICKY = [
     ("sticky", ("barnabas", "aiokafka", "barnabas")),
     ("sticky", ("aiokafka", "barnabas", "aiokafka")),
-    ("sticky", ("barnabas", "java-4.3.1", "barnabas")),
-    ("sticky", ("java-4.3.1", "barnabas", "java-4.3.1")),
+    ("sticky", ("barnabas", NEW_JAVA, "barnabas")),
+    ("sticky", (NEW_JAVA, "barnabas", NEW_JAVA)),
     ("cooperative-sticky", ("barnabas", "confluent-kafka", "barnabas")),
     ("cooperative-sticky", ("confluent-kafka", "barnabas", "confluent-kafka")),
-    ("cooperative-sticky", ("barnabas", "java-4.3.1", "franz-go", "barnabas")),
-    ("cooperative-sticky", ("java-4.3.1", "barnabas", "franz-go", "barnabas")),
-    ("cooperative-sticky", ("franz-go", "barnabas", "java-4.3.1", "barnabas")),
+    ("cooperative-sticky", ("barnabas", NEW_JAVA, "franz-go", "barnabas")),
+    ("cooperative-sticky", (NEW_JAVA, "barnabas", "franz-go", "barnabas")),
+    ("cooperative-sticky", ("franz-go", "barnabas", NEW_JAVA, "barnabas")),
 ]
 """Assignors and makes of members; the first one leads."""
 

@@ -1,4 +1,4 @@
-"""Our clients with TLS and SASL against Apache Kafka 4.3.1."""
+"""Our clients with TLS and SASL against Apache Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Spark sink's exactly-once writes on Apache Kafka 4.3.1, with and without two-phase commits (KIP-939)."""
+"""The Spark sink's exactly-once writes on Apache Kafka, with and without two-phase commits (KIP-939)."""
 
 from __future__ import annotations
 

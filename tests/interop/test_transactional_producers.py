@@ -9,7 +9,7 @@ import pytest
 from .conftest import Drivers, wait_for
 from .harness import wire
 from .harness.broker import Broker, KafkaBroker, LocalBroker
-from .harness.clients import CLIENTS, LEAVES_OPEN, NO_TRANSACTIONS, Client, chosen
+from .harness.clients import CLIENTS, LEAVES_OPEN, NEW_JAVA, NO_TRANSACTIONS, Client, chosen
 from .harness.data import numbered, unpack
 from .harness.driver import ClientError, Driver
 
@@ -23,14 +23,14 @@ FENCED = {
     "kafka-python": {"send": ("InvalidProducerEpochError", 47), "end": ("ProducerFencedError", 90)},
     "aiokafka": {"send": ("ProducerFenced", None), "end": ("ProducerFenced", None)},
     "java-2.4.1": {"send": ("ProducerFencedException", 47), "end": ("ProducerFencedException", 47)},
-    "java-4.3.1": {"send": ("InvalidProducerEpochException", 47), "end": ("ProducerFencedException", 90)},
+    NEW_JAVA: {"send": ("InvalidProducerEpochException", 47), "end": ("ProducerFencedException", 90)},
     "franz-go": {"send": ("INVALID_PRODUCER_EPOCH", 47), "end": ("PRODUCER_FENCED", 90)},
     "barnabas": {"send": ("InvalidProducerEpoch", 47), "end": ("ProducerFenced", 90)},
     "kafkajs": {"send": ("KafkaJSProtocolError", 47), "end": ("KafkaJSProtocolError", 47)},
 }
-#: And to `end` when a broker of before Kafka 4.4 has ended the transaction at its timeout (KAFKA-20785).
+#: And to `end` when Apache Kafka up to 4.4.0 has ended the transaction at its timeout. KAFKA-20785 mends that.
 TIMED_OUT = {
-    "java-4.3.1": ("InvalidTxnStateException", 48),
+    NEW_JAVA: ("InvalidTxnStateException", 48),
     "franz-go": ("INVALID_TXN_STATE", 48),
     "barnabas": ("InvalidTxnState", 48),
 }

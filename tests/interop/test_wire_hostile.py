@@ -1,4 +1,4 @@
-"""Frames that no honest client sends: answered or closed as Apache Kafka 4.3.1 does, and everybody else is served."""
+"""Frames that no honest client sends: answered or closed as Apache Kafka does, and everybody else is served."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches that would poison their readers, by hand on the wire; each code is what Apache Kafka 4.3.1 answered."""
+"""Batches that would poison their readers, by hand on the wire; each code is what Apache Kafka answered."""
 
 from __future__ import annotations
 

@@ -15,9 +15,11 @@ from barnabas.config.log_config import LogConfig
 from barnabas.log.log_loader import LogState, Verification, load_log
 from barnabas.log.producers.producer_snapshot import read_snapshot
 from barnabas.types import TopicPartition
+from bench.peers import KAFKA_VERSION
 
 GOLDEN = Path(__file__).parent / "golden" / "txn-0"
-KAFKA_LIBS = Path(os.environ.get("BARNABAS_KAFKA_LIBS", Path(__file__).parents[2] / "build/interop/kafka-4.3.1"))
+_BUILT = Path(__file__).parents[2] / f"build/interop/kafka-{KAFKA_VERSION}"
+KAFKA_LIBS = Path(os.environ.get("BARNABAS_KAFKA_LIBS", _BUILT))
 needs_kafka = pytest.mark.skipif(
     not any(KAFKA_LIBS.glob("kafka-tools-*.jar")) or shutil.which("java") is None,
     reason="needs java and the jars of Apache Kafka (BARNABAS_KAFKA_LIBS)",

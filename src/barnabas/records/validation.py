@@ -1,7 +1,7 @@
 """A leader's checks of a batch before it appends it. A batch that its readers could not read is refused as in Kafka.
 
 The rules, in the order of the checks (source: Kafka's ProduceRequest, UnifiedLog and LogValidator, and the responses of
-Apache Kafka 4.3.1 to each payload of tests/records/poisons.py):
+Apache Kafka 4.4.0 to each payload of tests/records/poisons.py):
 
     rule                                                                     refused with
     -----------------------------------------------------------------------  ----------------------------

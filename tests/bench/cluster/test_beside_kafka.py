@@ -11,6 +11,7 @@ def document(**changed: Any) -> dict[str, Any]:
     return {
         "at": "2026-11-23T21:00:00+00:00",
         "cores": 2,
+        "kafka": "4.4.0",
         "clusters": ["kafka", "barnabas"],
         "rounds": 3,
         "quick": False,
@@ -34,6 +35,7 @@ def test_the_table_has_medians_extremes_and_verdicts() -> None:
     assert "| SIGKILL of a leader | gap_s | 9 (8 to 10) | 0.3 (0.27 to 0.9) | 0.03 | <= 0.06x | pass |" in table
     assert "| SIGKILL of a leader | lost | 0 | 0 |  | <= 0 | pass |" in table
     assert "Other processes used 3 % of the machine (median of 3 measurements, at most 40 %)." in table
+    assert "kafka is Apache Kafka 4.4.0." in table
 
 
 def test_one_lost_record_of_all_rounds_is_a_miss() -> None:

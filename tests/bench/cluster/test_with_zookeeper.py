@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bench.cluster.with_zookeeper import MACHINES, failover_table, make
-from bench.peers import PeerUnavailable
+from bench.peers import KAFKA_VERSION, PeerUnavailable
 
 
 def test_the_table_has_medians_and_what_was_lost() -> None:
@@ -18,7 +18,7 @@ def test_the_table_has_medians_and_what_was_lost() -> None:
         }
     }
     assert failover_table(["kafka", "zookeeper", "machines"], results) == [
-        "| | Apache Kafka (KRaft) | one machine, ZooKeeper | several machines, ZooKeeper |",
+        f"| | Apache Kafka {KAFKA_VERSION} (KRaft) | one machine, ZooKeeper | several machines, ZooKeeper |",
         "|---|---|---|---|",
         "| SIGKILL of a leader | 9 (10), elsewhere 7 | 0.2 (0.3), elsewhere 0.06 (0.07); lost 3 |  |",
     ]

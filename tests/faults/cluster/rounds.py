@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from barnabas.errors import BarnabasError
 from barnabas.types import TopicPartition
+from bench.peers import KAFKA_VERSION
 from cluster.brokers import BrokersFailed, ClusterProcesses
 from cluster.checker import check
 from cluster.executor import Executor
@@ -36,7 +37,7 @@ SERVED_S = 35.0
 after the other."""
 EQUAL_TIMEOUT_S = 20.0
 DUMP_TIMEOUT_S = 120
-KAFKA_LIBS = Path(__file__).resolve().parents[3] / "build" / "interop" / "kafka-4.3.1"
+KAFKA_LIBS = Path(__file__).resolve().parents[3] / "build" / "interop" / f"kafka-{KAFKA_VERSION}"
 BAD_OUTPUT = re.compile(r"^.*\n *Traceback \(most recent call last\):\n(?: +.*\n)*.*", re.MULTILINE)
 """A line of the log, and the traceback that follows it."""
 

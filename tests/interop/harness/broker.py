@@ -2,6 +2,7 @@
 
 BARNABAS_TEST_BROKER=HOST:PORT  a broker that already runs; tests that restart it or read its files are skipped.
 BARNABAS_TEST_PEER=kafka        Apache Kafka from BARNABAS_KAFKA_LIBS (a folder of its jars), to prove the tests.
+BARNABAS_TEST_KAFKA=4.3.1       That release of it, its Java client and its tools in place of the newest.
 BARNABAS_TEST_PEER=kafka-2.4.1  The oldest one that the clients promise to work with, and the ZooKeeper that it needs.
 """
 
@@ -18,12 +19,13 @@ import time
 from pathlib import Path
 
 from bench.attached import attached
+from bench.peers import KAFKA_VERSION
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 BUILD = Path(__file__).parents[3] / "build/interop"
 OLD_KAFKA_LIBS = BUILD / "kafka-broker-2.4.1"
-KAFKA_LIBS = Path(os.environ.get("BARNABAS_KAFKA_LIBS", BUILD / "kafka-4.3.1"))
+KAFKA_LIBS = Path(os.environ.get("BARNABAS_KAFKA_LIBS", BUILD / f"kafka-{KAFKA_VERSION}"))
 
 #: What the tests count on, under Kafka's names.
 SETTINGS = {

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.peers import KAFKA_VERSION
+
 from .broker import KAFKA_LIBS
 
 HERE = Path(__file__).parents[1]
@@ -68,6 +70,7 @@ def _kcat_missing() -> str | None:
     return None if shutil.which("kcat") else "kcat is not installed: apt-get install kcat"
 
 
+NEW_JAVA = f"java-{KAFKA_VERSION}"
 OLD_JAVA_LACKS = {"alter_offsets", "max_timestamp"}
 
 KCAT = Client(
@@ -96,7 +99,7 @@ CLIENTS = [
         },
     ),
     _java("java-2.4.1", BUILD / "kafka-2.4.1", "classes-2.4.1", "InteropClient", OLD_JAVA_LACKS),
-    _java("java-4.3.1", KAFKA_LIBS, "classes-4.3.1", "InteropClient"),
+    _java(NEW_JAVA, KAFKA_LIBS, f"classes-{KAFKA_VERSION}", "InteropClient"),
     Client("franz-go", [str(BUILD / "franz-go")], _built("franz-go", [("true", BUILD / "franz-go")])),
     Client(
         "kafkajs",
@@ -113,7 +116,7 @@ CLIENTS = [
     _python("barnabas", "barnabas", "barnabas_client.py"),
 ]
 
-KAFKA_TOOLS = _java("kafka-tools", KAFKA_LIBS, "classes-4.3.1", "KafkaTools")
+KAFKA_TOOLS = _java("kafka-tools", KAFKA_LIBS, f"classes-{KAFKA_VERSION}", "KafkaTools")
 
 
 NO_TRANSACTIONS = {"kcat": "kcat has no command for transactions"}

@@ -6,11 +6,13 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from bench.peers import CONFIG_COMMAND
+
 from .driver import Driver
 
 CLASSES = {
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
-    "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-configs": CONFIG_COMMAND,
     "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
     "kafka-groups": "org.apache.kafka.tools.GroupsCommand",
     "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",

@@ -3,6 +3,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
+import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
@@ -18,6 +19,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Properties;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentLinkedQueue;
@@ -33,9 +35,8 @@ import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
-import org.apache.kafka.common.utils.AppInfoParser;
 
-/** Java kafka-clients behind the common commands. Compiles against 2.4.1 and 4.3.1; newer calls go by reflection. */
+/** Java kafka-clients behind the common commands. Compiles against 2.4.1, 4.3.1 and 4.4.0; newer calls go by reflection. */
 public class InteropClient {
     static final ObjectMapper JSON = new ObjectMapper();
     static final int WAIT_S = 40;
@@ -54,7 +55,7 @@ public class InteropClient {
         InteropClient client = new InteropClient(JSON.readTree(arguments[0]).get("bootstrap").asText());
         PrintStream out = new PrintStream(System.out, true, "UTF-8");
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        out.println(ok(JSON.createObjectNode().put("version", "kafka-clients " + AppInfoParser.getVersion())));
+        out.println(ok(JSON.createObjectNode().put("version", "kafka-clients " + version())));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             try {
                 out.println(ok(client.run(JSON.readTree(line))));
@@ -63,6 +64,15 @@ public class InteropClient {
             }
         }
         System.exit(0);
+    }
+
+    /** Where every release has it; the class that reads it moved in 4.4. */
+    static String version() throws Exception {
+        Properties told = new Properties();
+        try (InputStream file = KafkaProducer.class.getResourceAsStream("/kafka/kafka-version.properties")) {
+            told.load(file);
+        }
+        return told.getProperty("version");
     }
 
     static String ok(JsonNode result) {
@@ -224,7 +234,7 @@ public class InteropClient {
         return JSON.createObjectNode().put("records", taken);
     }
 
-    /** 2.4.1 knows the group's name alone; 4.3.1 takes what the consumer knows of its membership. */
+    /** 2.4.1 knows the group's name alone; 4.x takes what the consumer knows of its membership. */
     static void sendOffsets(
             KafkaProducer<byte[], byte[]> producer, Map<TopicPartition, OffsetAndMetadata> positions,
             KafkaConsumer<byte[], byte[]> consumer, String group) throws Exception {

@@ -18,7 +18,9 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
-import org.apache.kafka.common.utils.Exit;
+// Exit and AppInfoParser: up to 4.3 in the first, from 4.4 in the second.
+import org.apache.kafka.common.utils.*;
+import org.apache.kafka.common.utils.internals.*;
 
 /**
  * Runs Kafka's command-line tools inside one JVM: {"op": "run", "tool": class, "arguments": [...], "stdin": text}.
@@ -55,7 +57,7 @@ public class KafkaTools {
         Exit.setExitProcedure(exit);
         Exit.setHaltProcedure(exit);
         Exit.setShutdownHookAdder((name, hook) -> hooks.add(hook));
-        out.println("{\"ok\": {\"version\": \"" + org.apache.kafka.common.utils.AppInfoParser.getVersion() + "\"}}");
+        out.println("{\"ok\": {\"version\": \"" + AppInfoParser.getVersion() + "\"}}");
         ExecutorService worker = Executors.newCachedThreadPool(KafkaTools::daemon);
         for (String line = in.readLine(); line != null; line = in.readLine())
             out.println(run(worker, JSON.readTree(line)));
