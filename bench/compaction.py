@@ -35,7 +35,7 @@ from barnabas.records.builder import build_batch
 from barnabas.records.record import Record
 from barnabas.records.validation import ValidatedBatch
 from barnabas.types import TopicPartition
-from bench import loads
+from bench import loads, report
 from bench.brokers import CLOCK_TICKS_PER_SECOND, BrokerFailed, BrokerProcess, is_cleaner, make_broker, process_tree
 
 SETTINGS = ("num.partitions=1", "log.cleaner.backoff.ms=50", "log.segment.delete.delay.ms=0")
@@ -205,6 +205,7 @@ def speed(options: argparse.Namespace, root: Path) -> None:
             )
         if {"kafka", "barnabas"} <= rates.keys():
             print(f"       {rates['barnabas'] / rates['kafka']:.1f} times as much per CPU second", flush=True)
+    print(report.reference(options.brokers.split(",")).strip())
 
 
 # -- serving -----------------------------------------------------------------------------------------------------------

@@ -130,12 +130,13 @@ def _caption(document: Mapping[str, Any]) -> str:
     scale = "quick run, figures are no results; " if document["quick"] else ""
     rounds, day = document["rounds"], document["at"][:10]
     machine = f"{document['machine']} shared with the client ({document['client']}), Python {document['python']}"
-    return f"{scale}medians of {rounds} alternating rounds, {day}, {machine}.{reference(document)}"
+    release = reference(document["brokers"], document["kafka"])
+    return f"{scale}medians of {rounds} alternating rounds, {day}, {machine}.{release}"
 
 
-def reference(document: Mapping[str, Any]) -> str:
-    """Says which release the figures of Apache Kafka are from."""
-    return f" {REFERENCE} is Apache Kafka {document['kafka']}."
+def reference(names: Sequence[str], release: str = peers.KAFKA_VERSION) -> str:
+    """Says which release the figures of Apache Kafka are from, if some are."""
+    return f" {REFERENCE} is Apache Kafka {release}." if REFERENCE in names else ""
 
 
 def _memory_gb() -> int:

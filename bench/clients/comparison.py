@@ -227,7 +227,7 @@ def markdown(broker: str, results: Mapping[str, Mapping[str, Mapping[str, list[f
             cells = [format_number(figures[name]) if name in figures else "" for name in names]
             goals = [goal.verdict(medians) for goal in GOALS if (goal.row, goal.client) == (row, client)]
             lines.append(f"| {row} | {client} | {' | '.join(cells)} | {'; '.join(filter(None, goals))} |")
-    lines += ["", _caption(options), ""]
+    lines += ["", _caption(options) + report.reference([broker]), ""]
     return "\n".join(lines)
 
 

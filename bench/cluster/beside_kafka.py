@@ -154,5 +154,5 @@ def _caption(document: Mapping[str, Any]) -> str:
         f"{'quick run, figures are no results; ' if document['quick'] else ''}medians (least to most) of "
         f"{document['rounds']} alternating rounds, {document['at'][:10]}, {document['cores']} cores shared with the "
         f"clients. Other processes used {statistics.median(others):.0f} % of the machine (median of {len(others)} "
-        f"measurements, at most {max(others):.0f} %).{report.reference(document)}"
+        f"measurements, at most {max(others):.0f} %).{report.reference(document['clusters'], document['kafka'])}"
     )

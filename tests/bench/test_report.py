@@ -30,6 +30,11 @@ def test_medians_decide_and_the_table_says_what_was_not_run() -> None:
     assert "kafka is Apache Kafka 4.4.0." in table
 
 
+def test_a_release_is_named_only_for_figures_of_its_own() -> None:
+    alone = {**document(start={"first_ack_s": {"barnabas": [0.2]}}), "brokers": ["barnabas"]}
+    assert "Apache Kafka" not in report.markdown(alone)
+
+
 def test_a_missed_target_is_named() -> None:
     idle = {"memory_MB": {"kafka": [300.0], "barnabas": [60.0]}}
     assert report.missed(document(idle=idle)) == ["idle memory_MB (<= 0.15x)"]
