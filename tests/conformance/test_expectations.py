@@ -55,7 +55,7 @@ def test_passing_exceptions_and_more_than_kafka_are_said() -> None:
 
 def test_expectations_survive_saving(tmp_path: Path) -> None:
     path = tmp_path / "expected.toml"
-    save({"kgo": EXPECTED}, "4.3.1", path)
+    save({"kgo": EXPECTED}, "4.4.0", path)
     assert load(path) == {"kgo": EXPECTED}
 
 

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 -- sentences are compared whole
-"""Stories about settings. The sentences are those of Apache Kafka 4.3.1."""
+"""Stories about settings. The sentences are those of Apache Kafka 4.4.0."""
 
 import pytest
 

@@ -1,7 +1,7 @@
 """Bytes that other implementations wrote: `golden.txt` holds a name and a batch or message set in hex on each line.
 
-java-v*: kafka-clients 4.3.1, its MemoryRecordsBuilder, base offset 100. librdkafka-v2-*: confluent-kafka 2.16 as an
-idempotent producer, read from the segment of Apache Kafka 4.3.1. Each has the four records of `expected`.
+java-v*: kafka-clients 4.4.0, its MemoryRecordsBuilder, base offset 100. librdkafka-v2-*: confluent-kafka 2.16 as an
+idempotent producer, read from a segment of Apache Kafka's. Each has the four records of `expected`.
 """
 
 from pathlib import Path

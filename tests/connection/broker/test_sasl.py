@@ -48,7 +48,7 @@ RFC_7677 = (
     "c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
     "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=",
 )
-# from Kafka 4.3.1's ScramFormatter and ScramMessages
+# from Kafka 4.4.0's ScramFormatter and ScramMessages
 _KAFKA_FIRST = (
     "n,,n=al=3Dice=2C,r=fyko+d2lbbFgONRv9qkxdawL",
     "r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,s=MDEyMzQ1Njc4OWFiY2RlZg==,i=8192",

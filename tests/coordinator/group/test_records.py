@@ -1,4 +1,4 @@
-"""Records of __consumer_offsets against bytes that Kafka 4.3.1's own generated classes wrote."""
+"""Records of __consumer_offsets against bytes that Kafka 4.4.0's own generated classes write."""
 
 import contextlib
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""Records of __transaction_state against bytes that Kafka 4.3.1's own TransactionLog wrote."""
+"""Records of __transaction_state against bytes that Kafka 4.4.0's own TransactionLogValue writes."""
 
 import contextlib
 

@@ -25,7 +25,7 @@ def test_subscription_in_every_version(version: int) -> None:
 
 
 def test_bytes_are_kafkas() -> None:
-    """As kafka-clients 4.3.1 writes this subscription (ConsumerProtocol.serializeSubscription)."""
+    """As kafka-clients 4.4.0 writes this subscription (ConsumerProtocol.serializeSubscription)."""
     assert encode_subscription(TOLD).hex() == (
         "0003000000020001610001620000000464617461"  # version, topics, user data
         "00000002000161000000010000000000016200000001000000010000000700047261636b"  # owned, generation, rack
