@@ -4,6 +4,7 @@
 cleanly both times: topic `flights` (3 partitions, retention.ms=-1) with records of 2017, of an idempotent producer and
 of three transactions of `tower`, the second aborted; `ports` (compacted), `plain` (max.message.bytes=2000000), `gone`
 (deleted); the groups `ground-crew` (classic) and `modern` (consumer protocol) with offsets for two partitions each.
+`tests/interop/test_taken_over.py` opens what the newest release writes.
 """
 
 import tarfile

@@ -120,7 +120,7 @@ def test_described_as_kafka_describes() -> None:
     ]
     largest = entries["max.message.bytes"]
     assert (largest.value, largest.source) == ("1000000", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
-    # As on Kafka 4.3.1: nobody sets log.roll.ms, so segment.ms has no synonyms although log.roll.hours counts.
+    # As on Kafka 4.4.0: nobody sets log.roll.ms, so segment.ms has no synonyms although log.roll.hours counts.
     assert entries["segment.ms"].synonyms == ()
     assert entries["segment.ms"].source is ConfigSource.DEFAULT_CONFIG
     assert entries["cleanup.policy"].value == "delete"

@@ -2,6 +2,7 @@
 
 `golden/txn-0` was written by Apache Kafka 4.3.1: a producer with 13 committed transactions, then one with eight aborted
 and twelve committed, and a batch of an open one; two starts of the broker, the second ended cleanly.
+`tests/interop/test_taken_over.py` opens what the newest release writes.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""Files that Apache Kafka 4.3.1 wrote, and `dump-log --json` of them."""
+"""Files that Apache Kafka 4.3.1 wrote, and `dump-log --json` of them.
+
+`tests/interop/test_taken_over.py` has it read those of the newest release.
+"""
 
 import json
 from pathlib import Path

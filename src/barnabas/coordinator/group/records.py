@@ -1,7 +1,7 @@
 """The records of __consumer_offsets, byte for byte as Kafka writes them.
 
 Key and value begin with an int16: the kind of the record in the key, the schema version in the value. Barnabas writes
-what Kafka 4.3 writes: offset keys of kind 1 with values of version 4 (version 1 while an old client asks for a
+what Kafka 4.4 writes: offset keys of kind 1 with values of version 4 (version 1 while an old client asks for a
 retention of its own), group keys of kind 2 with values of version 3. All older versions are read. A value of None is a
 tombstone. Source: group-coordinator's message schemas; KIP-915.
 """
