@@ -16,6 +16,7 @@ import pytest
 
 from bench.attached import attached
 from bench.peers import zookeeper_jars
+from jvm import QUICK
 from stopped_processes import stop_process
 
 START_TIMEOUT_S = 60
@@ -126,7 +127,7 @@ class ZooKeeperServer:
         self._command = attached(
             [
                 *command,
-                *(java, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *VOTE_OFTEN, *UNFORCED),
+                *(java, "-Xmx256m", *QUICK, *VOTE_OFTEN, *UNFORCED),
                 *("-cp", ":".join(map(str, jars)), "org.apache.zookeeper.server.quorum.QuorumPeerMain"),
                 str(self._settings),
             ]

@@ -18,6 +18,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from jvm import JVM
+
 from .harness.broker import KAFKA_LIBS, BarnabasBroker, KafkaBroker, LocalBroker
 
 pytestmark = pytest.mark.skipif(
@@ -125,7 +127,7 @@ def wait_until_cleaned(broker: LocalBroker, partition: int = 0) -> None:
 
 
 def dump(*arguments: str) -> str:
-    command = ["java", "-cp", f"{KAFKA_LIBS}/*", "org.apache.kafka.tools.DumpLogSegments", *arguments]
+    command = [*JVM, "-cp", f"{KAFKA_LIBS}/*", "org.apache.kafka.tools.DumpLogSegments", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
 

@@ -13,6 +13,7 @@ import pytest
 import barnabas
 from broker.cluster.cluster_processes import QUICK, ClusterProcesses
 from broker.cluster.cluster_processes import processes as processes
+from jvm import JVM
 
 from .harness.broker import KAFKA_LIBS
 
@@ -47,7 +48,7 @@ def test_each_record_is_copied_once(processes: ClusterProcesses, tmp_path: Path,
     with barnabas.Producer(bootstrap_servers=cluster.bootstrap, **QUICK) as producer:  # type: ignore[arg-type]
         for partition, texts in enumerate(values):
             producer.send_many(source, [text.encode() for text in texts], partition=partition)
-    command = ["java", "-Xmx128m", "-cp", f"{KAFKA_LIBS}/*", "org.apache.kafka.tools.TransactionalMessageCopier"]
+    command = [*JVM, "-Xmx128m", "-cp", f"{KAFKA_LIBS}/*", "org.apache.kafka.tools.TransactionalMessageCopier"]
     command += ["--broker-list", cluster.bootstrap, "--input-topic", source, "--output-topic", target]
     command += ["--transaction-size", str(TRANSACTION_SIZE), "--enable-random-aborts", "--consumer-group", group]
     outputs = [tmp_path / f"copier-{n}" for n in range(2)]

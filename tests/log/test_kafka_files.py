@@ -17,6 +17,7 @@ from barnabas.log.log_loader import LogState, Verification, load_log
 from barnabas.log.producers.producer_snapshot import read_snapshot
 from barnabas.types import TopicPartition
 from bench.peers import KAFKA_VERSION
+from jvm import JVM
 
 GOLDEN = Path(__file__).parent / "golden" / "txn-0"
 _BUILT = Path(__file__).parents[2] / f"build/interop/kafka-{KAFKA_VERSION}"
@@ -79,7 +80,7 @@ def test_the_zeros_of_a_killed_kafka_are_no_obstacle(rig, golden: Path) -> None:
 
 
 def dump(*arguments: str) -> str:
-    command = ["java", "-cp", f"{KAFKA_LIBS}/*", "org.apache.kafka.tools.DumpLogSegments", *arguments]
+    command = [*JVM, "-cp", f"{KAFKA_LIBS}/*", "org.apache.kafka.tools.DumpLogSegments", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
 

@@ -11,6 +11,7 @@ import pytest
 import barnabas
 from barnabas.pipeline.project import DELTA
 from barnabas.testing import Broker
+from jvm import QUICK_OPTIONS
 
 _numbers = itertools.count()
 
@@ -45,6 +46,7 @@ def spark() -> Iterator[Any]:
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": QUICK_OPTIONS,
     }
     if jars := connector_jars():
         settings["spark.jars"] = ",".join(jars)  # here and not in one module: all sessions share the JVM of the first

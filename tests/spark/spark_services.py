@@ -15,11 +15,11 @@ from pathlib import Path
 import pyspark
 
 import barnabas
+from jvm import QUICK_OPTIONS
 
 HOME = Path(pyspark.__file__).parent
 SOURCES = str(Path(barnabas.__file__).resolve().parents[1])
 LIMIT_S = 180.0
-_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -35,7 +35,7 @@ def spark_process(log: Path, says: str, *words: str) -> Iterator[None]:
         **os.environ,
         "SPARK_HOME": str(HOME),
         "SPARK_DAEMON_MEMORY": "1g" if words[0] == "spark-submit" else "256m",
-        "SPARK_DAEMON_JAVA_OPTS": _JAVA,
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_OPTIONS,
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join([SOURCES, *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
@@ -82,7 +82,7 @@ STANDALONE_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.executor.memory": "700m",
     "spark.executor.cores": "2",
-    "spark.executor.extraJavaOptions": _JAVA,
+    "spark.executor.extraJavaOptions": QUICK_OPTIONS,
 }
 
 
@@ -102,7 +102,7 @@ def connect_server(directory: Path) -> Iterator[str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
     }
-    words = ["spark-submit", "--master", "local[2]", "--driver-memory", "1g", "--driver-java-options", _JAVA]
+    words = ["spark-submit", "--master", "local[2]", "--driver-memory", "1g", "--driver-java-options", QUICK_OPTIONS]
     for name, value in settings.items():
         words += ["--conf", f"{name}={value}"]
     words += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]

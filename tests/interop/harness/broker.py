@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from bench.attached import attached
 from bench.peers import KAFKA_VERSION
+from jvm import JVM
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
@@ -223,8 +223,7 @@ class KafkaBroker(LocalBroker):
     format_options: tuple[str, ...] = ()
 
     def _java(self, *arguments: str) -> list[str]:
-        memory = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        return [shutil.which("java") or "java", *memory, "-cp", f"{self.libs}/*", *arguments]
+        return [*JVM, "-Xmx512m", "-cp", f"{self.libs}/*", *arguments]
 
     def _is_ready(self) -> bool:
         # Kafka opens the port only when the broker may serve.

@@ -14,17 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.peers import KAFKA_VERSION
+from jvm import JVM
 
 from .broker import KAFKA_LIBS
 
 HERE = Path(__file__).parents[1]
 PROGRAMS = HERE / "clients"
 BUILD = HERE.parents[1] / "build/interop"
-
-JVM = [
-    shutil.which("java") or "java",
-    *("-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"),
-]
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,7 @@ def _built(what: str, needs: list[tuple[str, Path]]) -> Callable[[], str | None]
 
 def _java(name: str, libs: Path, classes: str, program: str, lacks: set[str] | None = None) -> Client:
     folder = BUILD / classes
-    command = [*JVM, "-cp", f"{folder}:{libs}/*", program]
+    command = [*JVM, "-Xmx256m", "-cp", f"{folder}:{libs}/*", program]
     return Client(name, command, _built(name, [("java", folder / f"{program}.class")]), frozenset(lacks or ()))
 
 

@@ -7,6 +7,8 @@ import subprocess
 
 import pytest
 
+from jvm import JVM
+
 from .broker import OLD_KAFKA_LIBS
 
 needs_old_tools = pytest.mark.skipif(
@@ -17,5 +19,5 @@ needs_old_tools = pytest.mark.skipif(
 
 def run_tool(connect: str, name: str, *arguments: str) -> str:
     """Returns what a tool prints. `name` is that of its class in `kafka.admin`."""
-    command = ["java", "-cp", f"{OLD_KAFKA_LIBS}/*", f"kafka.admin.{name}", "--zookeeper", connect, *arguments]
+    command = [*JVM, "-cp", f"{OLD_KAFKA_LIBS}/*", f"kafka.admin.{name}", "--zookeeper", connect, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import barnabas
+from jvm import QUICK_OPTIONS
 
 HERE = Path(__file__).resolve().parent
 LIMIT_S = 240.0
@@ -251,23 +252,19 @@ class Host:
                 send(pid, signal.SIGKILL)
 
 
-_SOONER = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Settings of a JVM that does not live long."""
-
-
 def archive_classes(directory: Path) -> str:
     """JVMs that load their classes from an archive take half the time to start; answers the settings for that."""
     path = directory / "classes.jsa"
-    hosts = Hosts(directory, java=f"{_SOONER} -XX:ArchiveClassesAtExit={path}")
+    hosts = Hosts(directory, java=f"{QUICK_OPTIONS} -XX:ArchiveClassesAtExit={path}")
     hosts.take().end()
-    return f"{_SOONER} -XX:SharedArchiveFile={path}" if path.exists() else _SOONER
+    return f"{QUICK_OPTIONS} -XX:SharedArchiveFile={path}" if path.exists() else QUICK_OPTIONS
 
 
 class Hosts:
     """JVMs take long to start: one can be started ahead of need."""
 
     def __init__(
-        self, directory: Path, *, master: str = "local[2,2]", settings: tuple[str, ...] = (), java: str = _SOONER
+        self, directory: Path, *, master: str = "local[2,2]", settings: tuple[str, ...] = (), java: str = QUICK_OPTIONS
     ) -> None:
         self.log, self._master = directory / "jvm.log", master
         self._settings = (*settings, f"spark.driver.extraJavaOptions={java}")
