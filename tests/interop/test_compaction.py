@@ -58,6 +58,10 @@ def make(tmp_path: Path) -> Iterator[MakeBroker]:
 def create(broker: LocalBroker, partitions: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(TOPIC, partitions, 1, config=CONFIG)])[TOPIC].result(60)
+    deadline = time.monotonic() + WAIT_S  # Kafka makes the logs when it has answered
+    while not all(directory(broker, number).exists() for number in range(partitions)):
+        assert time.monotonic() < deadline, broker.last_words()
+        time.sleep(0.05)
 
 
 def produce(broker: LocalBroker, partition: int = 0, *, compression: str = "none", idempotent: bool = True) -> None:
