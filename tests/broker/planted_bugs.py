@@ -1,5 +1,8 @@
-"""Bugs of starts and of bad disks, planted on purpose, that the simulation or rounds of real processes have to find."""
+"""Bugs of starts and of bad disks, planted on purpose, that the simulation, a test or rounds of real processes find."""
 
+from collections.abc import Iterator
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
@@ -7,10 +10,27 @@ import pytest
 from barnabas.broker import server
 from barnabas.broker.cluster.storage_failures import StorageFailures
 from barnabas.broker.loop_watchdog import LoopWatchdog
-from barnabas.broker.startup import directory_age
+from barnabas.broker.peers import inter_broker_listener
+from barnabas.broker.peers.inter_broker_listener import InterBrokerListener
+from barnabas.broker.server import Broker
+from barnabas.broker.startup import directory_age, recovery
 from barnabas.broker.startup.directory_age import Age, DirectoryDoubts
+from barnabas.broker.supervisor.supervisor import Supervisor
+from barnabas.controller.auto_topics import Factor
+from barnabas.errors import RecordListTooLarge
+from barnabas.log import log_loader, log_manager
+from barnabas.log.log_segment import LogSegment
+from barnabas.log.unified_log import UnifiedLog
 from barnabas.metadata.image import MetadataImage
-from barnabas.registry.registry import Known
+from barnabas.network.acceptor import Acceptor
+from barnabas.registry import embedded
+from barnabas.registry.broker_locks import BrokerLocks
+from barnabas.registry.incarnation import settle_incarnation
+from barnabas.registry.processes import is_of_another_boot
+from barnabas.registry.registry import BrokerRegistration, Evidence, Known
+from barnabas.registry.sqlite_file import SqliteFile
+from barnabas.registry.zookeeper.deleted_nodes import DeletedNodes
+from barnabas.replication.log_dir_move import LogDirMove, Work
 
 
 def replicas_are_given_up_whoever_is_there(patch: pytest.MonkeyPatch) -> None:
@@ -47,3 +67,93 @@ def a_disk_that_fails_is_told_to_nobody(patch: pytest.MonkeyPatch) -> None:
 
 def a_loop_that_stands_still_keeps_its_roles(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LoopWatchdog, "_watch", lambda _: None)
+
+
+def replicas_take_the_emptiest_directory(patch: pytest.MonkeyPatch) -> None:
+    """All brokers of a machine the same one."""
+    choose = log_manager.choose_directory
+    patch.setattr(log_manager, "choose_directory", lambda topic_partition, _, uses: choose(topic_partition, None, uses))
+
+
+def a_copied_registry_counts_as_the_original(patch: pytest.MonkeyPatch) -> None:
+    """A broker of the copy takes the place of the one that it is a copy of."""
+
+    def stay(db: SqliteFile, boot: str, locks: BrokerLocks) -> str:
+        (found,) = db.row("SELECT incarnation FROM state")
+        return found.partition(" ")[0] or settle_incarnation(db, boot, locks)
+
+    patch.setattr(embedded, "settle_incarnation", stay)
+    patch.setattr(Broker, "_require_free_node_id", lambda *_: None)
+    patch.setattr(BrokerRegistration, "may_replace", lambda *_: True)
+
+
+def a_moved_log_keeps_its_name(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(log_manager, "mark_replaced", lambda *_: None)
+
+
+def who_cannot_be_seen_is_judged_by_its_boot(patch: pytest.MonkeyPatch) -> None:
+    """No lock tells brokers of other containers apart: they live for ever, or are dead at once."""
+
+    def judge(self: BrokerLocks, node_id: int, process: str, has_lock: bool) -> Evidence:
+        ended = not self._is_running(process) or is_of_another_boot(process)
+        return Evidence.ENDED if ended else Evidence.RUNS
+
+    patch.setattr(BrokerLocks, "evidence", judge)
+
+
+def nothing_is_set_aside_for_the_registry(patch: pytest.MonkeyPatch) -> None:
+    open_file = SqliteFile.__init__
+
+    def open_without(self: SqliteFile, *args: Any, **kwargs: Any) -> None:
+        open_file(self, *args, **kwargs)
+        self._room = nullcontext
+
+    patch.setattr(SqliteFile, "__init__", open_without)
+
+
+def topics_get_as_many_replicas_as_there_are_brokers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Factor, "among", lambda self, registered: min(self.most, registered))
+
+
+def a_broker_without_its_disk_ends_all(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Supervisor, "_concerns_all", lambda *_: True)
+
+
+def silent_connections_stay(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(InterBrokerListener, "_on_accepted", lambda _: None)
+    patch.setattr(inter_broker_listener, "Acceptor", partial(Acceptor, descriptors_max=100))
+
+
+def followers_refuse_batches_above_segment_bytes(patch: pytest.MonkeyPatch) -> None:
+    roll_for = UnifiedLog._roll_for
+
+    def refuse(self: UnifiedLog, size: int, *args: Any) -> LogSegment:
+        if size > self._segment_bytes:
+            raise RecordListTooLarge
+        return roll_for(self, size, *args)
+
+    patch.setattr(UnifiedLog, "_roll_for", refuse)
+
+
+def directories_that_are_not_named_are_not_missed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(recovery, "_missing", lambda *_: {})
+
+
+def holes_are_passed_over(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(log_loader, "holes_between", lambda *_: [])
+
+
+def what_is_deleted_in_zookeeper_stays_away(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(DeletedNodes, "are_some_missing", lambda *_: False)
+    patch.setattr(DeletedNodes, "make_parents", lambda _: None)
+
+
+def a_move_agrees_with_its_log_only_after_truncations(patch: pytest.MonkeyPatch) -> None:
+    agree, agreed = LogDirMove._agree, {}
+
+    def agree_again(self: LogDirMove, log: UnifiedLog) -> Iterator[Work]:
+        before, agreed[self] = agreed.get(self), self._source.truncations
+        if before != agreed[self]:
+            yield from agree(self, log)
+
+    patch.setattr(LogDirMove, "_agree", agree_again)

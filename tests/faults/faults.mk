@@ -11,7 +11,7 @@ FAULTS_STARTS ?= 50
 FAULTS_CLUSTER_SECONDS ?= 60
 FAULTS_ZOOKEEPER_ROUNDS ?= 100
 
-.PHONY: test-faults test-faults-cluster test-faults-compaction test-faults-consumer test-faults-disk test-faults-members test-faults-producer test-faults-starts test-faults-transactions test-faults-zookeeper
+.PHONY: test-faults test-faults-cluster test-faults-compaction test-faults-consumer test-faults-disk test-faults-members test-faults-planted test-faults-producer test-faults-starts test-faults-transactions test-faults-zookeeper
 test-faults: $(if $(VENV),$(VENV)/.installed)  ## SIGKILL during produce, 200 times: nothing acknowledged lost or doubled
 	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults produce --rounds $(FAULTS_ROUNDS) $(FAULTS_ARGS)
 
@@ -29,6 +29,9 @@ test-faults-disk: $(if $(VENV),$(VENV)/.installed-dev)  ## Every call to the fil
 
 test-faults-members: $(if $(VENV),$(VENV)/.installed)  ## Fifty members come, go and die for ten minutes: none stuck, no partition owned twice
 	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults members --rounds $(FAULTS_MEMBER_ROUNDS) $(FAULTS_ARGS)
+
+test-faults-planted: $(if $(VENV),$(VENV)/.installed-dev)  ## Bugs planted on purpose, of which a test takes its time to notice: each is found
+	$(FAULTS_PYTHON) -m pytest -m slow tests/broker/test_planted_bugs.py
 
 test-faults-producer: $(if $(VENV),$(VENV)/.installed)  ## Brokers and our own producers killed, 200 times: nothing lost or doubled
 	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults producer --rounds $(FAULTS_ROUNDS) $(FAULTS_ARGS)

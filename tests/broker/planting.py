@@ -1,0 +1,112 @@
+"""A plugin of pytest (``-p broker.planting``): plants a bug in each test that has to find it, and expects it to fail.
+
+Programs that a test starts have the bug as well.
+"""
+
+import os
+import sys
+from collections.abc import Generator, Iterable
+from pathlib import Path
+
+import pytest
+
+from barnabas.errors import BarnabasError
+from broker import planted_bugs
+from replication.planted_bugs import Plant, broker_epochs_are_ignored
+
+__all__ = ["FOUND_AT_ONCE", "FOUND_LATER"]
+
+PLANTED = Path(__file__).parent / "planted"
+Found = tuple[Plant, str, str]
+"""A bug with the file and the name of a test that finds it."""
+
+FOUND_AT_ONCE: list[Found] = [
+    (
+        planted_bugs.replicas_take_the_emptiest_directory,
+        "testing/cluster/test_cluster.py",
+        "test_no_disk_has_all_replicas_of_a_partition",
+    ),
+    (
+        planted_bugs.a_copied_registry_counts_as_the_original,
+        "registry/test_incarnation.py",
+        "test_nobody_of_the_original_belongs_to_a_copy",
+    ),
+    (
+        broker_epochs_are_ignored,
+        "replication/test_leader_state.py",
+        "test_no_broker_joins_that_is_fenced_or_has_registered_again",
+    ),
+    (
+        planted_bugs.a_moved_log_keeps_its_name,
+        "replication/test_log_dir_move.py",
+        "test_a_replaced_log_never_counts_again",
+    ),
+    (
+        planted_bugs.who_cannot_be_seen_is_judged_by_its_boot,
+        "registry/test_broker_locks.py",
+        "test_the_lock_of_a_killed_process_is_free_whatever_it_has_started",
+    ),
+    (
+        planted_bugs.nothing_is_set_aside_for_the_registry,
+        "registry/test_sqlite_file.py",
+        "test_room_is_made_for_transactions_that_ask_for_it",
+    ),
+    (
+        planted_bugs.topics_get_as_many_replicas_as_there_are_brokers,
+        "controller/test_auto_topics.py",
+        "test_what_is_set_is_demanded_and_a_default_is_a_wish[settings1-t-of_registered1]",
+    ),
+    (
+        planted_bugs.followers_refuse_batches_above_segment_bytes,
+        "log/test_unified_log.py::TestAppend",
+        "test_a_follower_takes_batches_that_are_larger_than_a_segment_may_be_now",
+    ),
+    (
+        planted_bugs.directories_that_are_not_named_are_not_missed,
+        "broker/startup/test_recovery.py",
+        "test_without_the_directories_of_all_brokers_nothing_is_made[named0]",
+    ),
+    (
+        planted_bugs.holes_are_passed_over,
+        "log/test_holes.py",
+        "test_a_segment_that_was_removed_is_missed[1-Verification.NONE]",
+    ),
+    (
+        planted_bugs.a_move_agrees_with_its_log_only_after_truncations,
+        "replication/test_log_dir_move.py",
+        "test_a_log_that_is_emptied_meanwhile_moves[True-2]",
+    ),
+]
+FOUND_LATER: list[Found] = [
+    (
+        planted_bugs.a_broker_without_its_disk_ends_all,
+        "broker/supervisor/test_supervisor.py",
+        "test_a_broker_without_its_disk_keeps_no_other_from_starting",
+    ),
+    (
+        planted_bugs.silent_connections_stay,
+        "broker/peers/test_inter_broker_listener.py",
+        "test_silent_connections_keep_no_broker_out",
+    ),
+    (
+        planted_bugs.what_is_deleted_in_zookeeper_stays_away,
+        "registry/zookeeper/test_deleted_nodes.py",
+        "test_all_see_the_same_cluster_afterwards[/brokers/ids]",
+    ),
+]
+
+
+def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
+    for item in items:
+        item.add_marker(pytest.mark.xfail(strict=True, raises=(AssertionError, BarnabasError, pytest.fail.Exception)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    finders = {f"tests/{file}::{test}": plant for plant, file, test in (*FOUND_AT_ONCE, *FOUND_LATER)}
+    plant = finders[item.nodeid]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PLANTED_BUG", plant.__name__)
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(PLANTED), *sys.path]))
+        plant(patch)
+        return (yield)
