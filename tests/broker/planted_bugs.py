@@ -19,6 +19,8 @@ from barnabas.broker.supervisor.supervisor import Supervisor
 from barnabas.controller.auto_topics import Factor
 from barnabas.errors import RecordListTooLarge
 from barnabas.log import log_loader, log_manager
+from barnabas.log.directories import disk
+from barnabas.log.directories.disk import ResourcePool
 from barnabas.log.log_segment import LogSegment
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.metadata.image import MetadataImage
@@ -146,6 +148,11 @@ def holes_are_passed_over(patch: pytest.MonkeyPatch) -> None:
 def what_is_deleted_in_zookeeper_stays_away(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DeletedNodes, "are_some_missing", lambda *_: False)
     patch.setattr(DeletedNodes, "make_parents", lambda _: None)
+
+
+def logs_keep_all_descriptors(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(disk, "_MIN_POOL", 64)
+    patch.setattr(ResourcePool, "open", lambda _, open_file, path: open_file(path))
 
 
 def a_move_agrees_with_its_log_only_after_truncations(patch: pytest.MonkeyPatch) -> None:

@@ -93,6 +93,34 @@ FOUND_LATER: list[Found] = [
         "registry/zookeeper/test_deleted_nodes.py",
         "test_all_see_the_same_cluster_afterwards[/brokers/ids]",
     ),
+    (
+        planted_bugs.a_copied_registry_counts_as_the_original,
+        "testing/cluster/test_copies.py",
+        "test_a_copy_that_is_started_beside_a_cluster_leaves_it_alone[controller]",
+    ),
+    *(
+        (
+            planted_bugs.who_cannot_be_seen_is_judged_by_its_boot,
+            "testing/cluster/test_containers.py",
+            f"test_brokers_that_do_not_see_each_other_know_who_is_dead[{kind}]",
+        )
+        for kind in ("process ids", "boot ids")
+    ),
+    (
+        planted_bugs.nothing_is_set_aside_for_the_registry,
+        "testing/cluster/test_registry_disk.py",
+        "test_on_a_full_disk_leaders_are_elected_and_topics_deleted",
+    ),
+    (
+        planted_bugs.logs_keep_all_descriptors,
+        "broker/process/test_resource_limits.py",
+        "test_transactions_go_on_where_logs_alone_would_need_all_descriptors",
+    ),
+    (
+        planted_bugs.a_loop_that_stands_still_keeps_its_roles,
+        "broker/cluster/test_hanging_disk.py",
+        "test_the_controllers_work_does_not_wait_for_a_disk_of_records",
+    ),
 ]
 
 

@@ -73,7 +73,9 @@ def main() -> int:
     several.add_argument(
         "--trace", default="", metavar="eos,msg", help="what librdkafka's idempotent producer tells on standard error"
     )
-    several.add_argument("--plant", default="", help="a bug of all brokers that is to be found, one of planted.py")
+    several.add_argument(
+        "--plant", default="", help="a bug of all brokers, one of planted.py, with the only fault that is to find it"
+    )
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="barnabas-faults-"))
     if options.test == CLUSTER:
@@ -103,6 +105,11 @@ def main() -> int:
 
 def run_cluster(options: argparse.Namespace, root: Path) -> int:
     print(f"{options.brokers} brokers, {options.rounds} rounds of {options.seconds:g} s from seed {options.seed}")
+    fault = None
+    if options.plant:
+        from cluster.planted import PLANTED  # which needs pytest
+
+        fault = PLANTED[options.plant][1]
     wanted = cluster.rounds.Options(
         options.rounds,
         options.seconds,
@@ -114,6 +121,7 @@ def run_cluster(options: argparse.Namespace, root: Path) -> int:
         keep=options.keep,
         traced=options.trace,
         planted=options.plant,
+        fault=fault,
         pause_s=CALM_S if options.calm else PAUSE_S,
     )
     failed = 1

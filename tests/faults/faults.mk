@@ -30,8 +30,8 @@ test-faults-disk: $(if $(VENV),$(VENV)/.installed-dev)  ## Every call to the fil
 test-faults-members: $(if $(VENV),$(VENV)/.installed)  ## Fifty members come, go and die for ten minutes: none stuck, no partition owned twice
 	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults members --rounds $(FAULTS_MEMBER_ROUNDS) $(FAULTS_ARGS)
 
-test-faults-planted: $(if $(VENV),$(VENV)/.installed-dev)  ## Bugs planted on purpose, of which a test takes its time to notice: each is found
-	$(FAULTS_PYTHON) -m pytest -m slow tests/broker/test_planted_bugs.py
+test-faults-planted: $(if $(VENV),$(VENV)/.installed-dev)  ## Bugs planted on purpose in real processes: each is found, by its test or by a round of faults
+	$(FAULTS_PYTHON) -m pytest -m slow tests/broker/test_planted_bugs.py tests/faults/cluster/test_planted_bugs.py
 
 test-faults-producer: $(if $(VENV),$(VENV)/.installed)  ## Brokers and our own producers killed, 200 times: nothing lost or doubled
 	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults producer --rounds $(FAULTS_ROUNDS) $(FAULTS_ARGS)

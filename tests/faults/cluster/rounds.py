@@ -19,7 +19,7 @@ from bench.peers import KAFKA_VERSION
 from cluster.brokers import BrokersFailed, ClusterProcesses
 from cluster.checker import check
 from cluster.executor import Executor
-from cluster.plan import BAD_MACHINE, DIRECTORIES, PAUSE_S, Deed, draw
+from cluster.plan import BAD_MACHINE, DIRECTORIES, PAUSE_S, Deed, Fault, draw
 from cluster.replicas import difference, log_bytes
 from cluster.timeline import Felt, felt, longest_gap, summary, unserved
 from cluster.transactional_clients import TRANSACTION_TIMEOUT_MS
@@ -57,6 +57,8 @@ class Options:
     keep: bool = False
     traced: str = ""
     planted: str = ""
+    fault: Fault | None = None
+    """The only one, instead of those that the seed draws."""
     pause_s: tuple[float, float] = PAUSE_S
 
 
@@ -93,13 +95,17 @@ class Round:
         self.report = Report(seed)
         self._replicas = min(REPLICAS, options.brokers)
         deeds = set(options.deeds) - ({Deed.WIPE, Deed.CUT, *DIRECTORIES} if options.brokers == 1 else set())
-        self._faults = draw(
-            self._rng,
-            options.seconds,
-            len(PARTITIONS[LEDGER]),
-            deeds,
-            options.pause_s,
-            machines=network is not None,
+        self._faults = (
+            [options.fault]
+            if options.fault is not None
+            else draw(
+                self._rng,
+                options.seconds,
+                len(PARTITIONS[LEDGER]),
+                deeds,
+                options.pause_s,
+                machines=network is not None,
+            )
         )
         common: dict[str, Any] = {
             "directories": self._rng.choice((1, 2)),
@@ -294,6 +300,8 @@ def run(options: Options, root: Path, say: Callable[[str], None]) -> int:
             command = f"tests/faults {world} --seconds {options.seconds:g} --seed {seed} --rounds 1"
             if options.deeds != frozenset(Deed):
                 command += f" --deeds {','.join(sorted(deed.name.lower() for deed in options.deeds))}"
+            if options.planted:
+                command += f" --plant {options.planted}"
             say(f"  again: PYTHONPATH=.:tests python {command}")
         if not (report.failures and options.keep):
             shutil.rmtree(directory, ignore_errors=True)
