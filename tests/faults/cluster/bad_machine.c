@@ -1,5 +1,5 @@
 /* Preloaded into a process, it lets calls on files fail or wait, and sets the clock, as a file says that others write:
-   `tests/bad_machine.py`. SQLite's calls are met as well as those of Python. */
+   `bad_machine.py`. SQLite's calls are met as well as those of Python. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -103,6 +103,14 @@ CALL(WRITES, ssize_t, pwrite, (int fd, const void *data, size_t size, off_t at),
 CALL(WRITES, ssize_t, pwrite64, (int fd, const void *data, size_t size, off64_t at), fd, data, size, at)
 CALL(WRITES, ssize_t, pwritev, (int fd, const struct iovec *parts, int count, off_t at), fd, parts, count, at)
 CALL(WRITES, ssize_t, pwritev64, (int fd, const struct iovec *parts, int count, off64_t at), fd, parts, count, at)
+/* What os.preadv and os.pwritev call, where the C library has them. */
+#define V2(kind, name, offset) \
+    CALL(kind, ssize_t, name, (int fd, const struct iovec *parts, int count, offset at, int flags), fd, parts, count, \
+         at, flags)
+V2(READS, preadv2, off_t)
+V2(READS, preadv64v2, off64_t)
+V2(WRITES, pwritev2, off_t)
+V2(WRITES, pwritev64v2, off64_t)
 CALL(WRITES, int, ftruncate, (int fd, off_t size), fd, size)
 CALL(WRITES, int, ftruncate64, (int fd, off64_t size), fd, size)
 CALL(SYNCS, int, fsync, (int fd), fd)

@@ -26,7 +26,12 @@ def machine(tmp_path: Path) -> Iterator[BadMachine]:
 def start(machine: BadMachine, code: str, directory: Path) -> "subprocess.Popen[str]":
     command = [sys.executable, "-c", code.format(directory)]
     return subprocess.Popen(
-        command, env=machine.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        command,
+        env=machine.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
 
 
@@ -55,6 +60,35 @@ def test_calls_fail_until_the_disk_is_good_again(
         *(["written"] if "written" in code else ["kept"]),
         *["synced"] * (code == SYNC),
     ]
+
+
+@pytest.mark.parametrize(
+    ("calls", "call"),
+    [
+        (Calls.READS, "os.pread(fd, 1, 0)"),
+        (Calls.READS, "os.preadv(fd, [bytearray(1)], 0)"),
+        (Calls.READS, "os.sendfile(2, fd, 0, 1)"),
+        (Calls.WRITES, "os.write(fd, b'x')"),
+        (Calls.WRITES, "os.pwrite(fd, b'x', 0)"),
+        (Calls.WRITES, "os.pwritev(fd, [b'x'], 0)"),
+        (Calls.WRITES, "os.ftruncate(fd, 0)"),
+        (Calls.SYNCS, "os.fsync(fd)"),
+        (Calls.SYNCS, "os.fdatasync(fd)"),
+    ],
+)
+def test_each_call_of_a_log_is_met_on_a_file_that_is_open(
+    machine: BadMachine, tmp_path: Path, calls: Calls, call: str
+) -> None:
+    (tmp_path / "log").write_text("x")
+    code = f"import os; fd = os.open('{{0}}/log', os.O_RDWR); print('open', flush=True); input(); {call}; print('done')"
+    for kind, expected in ((Calls.ALL & ~calls, ["done"]), (calls, [])):
+        with start(machine, code, tmp_path) as process:
+            assert process.stdout is not None
+            assert process.stdin is not None
+            assert process.stdout.readline() == "open\n"
+            machine.fail(f"{tmp_path}/log", kind)
+            assert process.communicate("\n")[0].split()[-1:] == expected
+        machine.heal()
 
 
 def test_calls_wait_until_the_disk_goes_on(machine: BadMachine, tmp_path: Path) -> None:
