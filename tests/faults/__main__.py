@@ -109,7 +109,7 @@ def run_cluster(options: argparse.Namespace, root: Path) -> int:
     if options.plant:
         from cluster.planted import PLANTED  # which needs pytest
 
-        fault = PLANTED[options.plant][1]
+        fault = PLANTED[options.plant].fault
     wanted = cluster.rounds.Options(
         options.rounds,
         options.seconds,

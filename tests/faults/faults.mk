@@ -30,7 +30,7 @@ test-faults-disk: $(if $(VENV),$(VENV)/.installed-dev)  ## Every call to the fil
 test-faults-members: $(if $(VENV),$(VENV)/.installed)  ## Fifty members come, go and die for ten minutes: none stuck, no partition owned twice
 	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults members --rounds $(FAULTS_MEMBER_ROUNDS) $(FAULTS_ARGS)
 
-test-faults-planted: $(if $(VENV),$(VENV)/.installed-dev)  ## Bugs planted on purpose in real processes: each is found, by its test or by a round of faults
+test-faults-planted: $(if $(VENV),$(VENV)/.installed-dev)  ## Bugs planted on purpose: each is found by its test or by a round of faults; half an hour
 	$(FAULTS_PYTHON) -m pytest -m slow tests/broker/test_planted_bugs.py tests/faults/cluster/test_planted_bugs.py
 
 test-faults-producer: $(if $(VENV),$(VENV)/.installed)  ## Brokers and our own producers killed, 200 times: nothing lost or doubled

@@ -30,6 +30,8 @@ HOST = "127.0.0.1"
 PEERS = "PEERS"
 """The listener for brokers, where it has to be named."""
 PLANTED = Path(__file__).with_name("planted.py")
+UNCOMPILED = "uncompiled"
+"""The folder with the package that brokers with a planted bug import."""
 READY_TIMEOUT_S = 60.0
 TERMINATED_TIMEOUT_S = 60.0
 FAILED, REFUSED, NOT_YET = 1, 2, 75
@@ -185,7 +187,7 @@ class ClusterProcesses:
             self._processes[broker] = subprocess.Popen(
                 attached(command),
                 cwd=self.root,
-                env=self._environment(broker),
+                env=self.environment() | (self.machines[broker].environment if broker in self.machines else {}),
                 start_new_session=True,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -200,11 +202,13 @@ class ClusterProcesses:
             if is_due and not self.running(broker):
                 self.start(broker)
 
-    def _environment(self, broker: int) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
+        """Returns the environment of brokers, those of a copy included."""
         found = {name: value for name, value in os.environ.items() if not name.startswith("BARNABAS_")}
         if self._planted:
-            found["PYTHONPATH"] = os.pathsep.join([*sys.path, str(PLANTED.parents[2])])
-        return found | (self.machines[broker].environment if broker in self.machines else {})
+            own = (self.root / UNCOMPILED, *PLANTED.parents[1:3])
+            found["PYTHONPATH"] = os.pathsep.join([*map(str, own), *map(os.path.abspath, sys.path)])
+        return found
 
     def command(self, broker: int, root: Path, registry: Path, listeners: Mapping[str, str]) -> list[str]:
         """Returns the command that serves as a broker with the directories and the registry that are there."""
@@ -341,6 +345,10 @@ class ClusterProcesses:
             self.root.mkdir(parents=True, exist_ok=True)
             build(library)
             self.machines = {broker: BadMachine(library, self.root / f"machine-{broker}") for broker in self.ids}
+        if self._planted:
+            from uncompiled import copy_uncompiled  # which needs pytest
+
+            copy_uncompiled(self.root / UNCOMPILED)
         for broker in self.ids:
             self.start(broker)
         self.wait_until_ready()

@@ -131,7 +131,9 @@ class CopiedCluster:
             command = brokers.command(broker, place, place / brokers.registry.name, listeners)
             with (place / f"broker-{broker}.log").open("ab") as out:
                 self._processes.append(
-                    subprocess.Popen(attached(command), cwd=place, stdout=out, stderr=subprocess.STDOUT)
+                    subprocess.Popen(
+                        attached(command), cwd=place, env=brokers.environment(), stdout=out, stderr=subprocess.STDOUT
+                    )
                 )
 
     def end(self) -> None:
