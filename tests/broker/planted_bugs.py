@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker import server
+from barnabas.broker.batch_checks import BatchChecks
 from barnabas.broker.cluster.storage_failures import StorageFailures
 from barnabas.broker.loop_watchdog import LoopWatchdog
 from barnabas.broker.peers import inter_broker_listener
@@ -33,6 +34,7 @@ from barnabas.registry.registry import BrokerRegistration, Evidence, Known
 from barnabas.registry.sqlite_file import SqliteFile
 from barnabas.registry.zookeeper.deleted_nodes import DeletedNodes
 from barnabas.replication.log_dir_move import LogDirMove, Work
+from barnabas.replication.replica_manager import ReplicaManager
 
 
 def replicas_are_given_up_whoever_is_there(patch: pytest.MonkeyPatch) -> None:
@@ -137,12 +139,21 @@ def followers_refuse_batches_above_segment_bytes(patch: pytest.MonkeyPatch) -> N
     patch.setattr(UnifiedLog, "_roll_for", refuse)
 
 
+def all_logs_of_an_image_are_made_and_deleted_at_once(patch: pytest.MonkeyPatch) -> None:
+    """The loop stands still for as long as many of them take."""
+    patch.setattr(ReplicaManager, "_is_at_once", lambda _: True)
+
+
 def directories_that_are_not_named_are_not_missed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(recovery, "_missing", lambda *_: {})
 
 
 def holes_are_passed_over(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(log_loader, "holes_between", lambda *_: [])
+
+
+def nobody_checks_what_readers_cannot_use(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BatchChecks, "suspect", lambda *_: None)
 
 
 def what_is_deleted_in_zookeeper_stays_away(patch: pytest.MonkeyPatch) -> None:

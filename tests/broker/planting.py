@@ -1,9 +1,12 @@
 """A plugin of pytest (``-p broker.planting``): plants a bug in each test that has to find it, and expects it to fail.
 
-Programs that a test starts have the bug as well.
+Programs that a test starts have the bug as well. All run on plain Python: a compiled module ignores what is planted in
+it, or is none the wiser of what is planted beside it. A bug that cannot be planted any more, because the code has
+changed, ends the session; one that fails by itself, where it is planted, counts as not found.
 """
 
 import os
+import re
 import sys
 from collections.abc import Generator, Iterable
 from pathlib import Path
@@ -11,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.errors import BarnabasError
+from barnabas.records.compiled.record_walk import is_compiled
 from broker import planted_bugs
 from replication.planted_bugs import Plant, broker_epochs_are_ignored
 
@@ -18,7 +22,10 @@ __all__ = ["FOUND_AT_ONCE", "FOUND_LATER"]
 
 PLANTED = Path(__file__).parent / "planted"
 Found = tuple[Plant, str, str]
-"""A bug with the file and the name of a test that finds it."""
+"""A bug with the file and the name of a test that finds it. `replication.planted_bugs` and `whole_cluster` have others,
+with simulations that find them; `tests/faults/cluster/planted.py` says which ones rounds of faults find."""
+BREAKS = re.compile(r"\b(Attribute|Import|Name|Type)Error\b")
+FAILURES = (AssertionError, BarnabasError, TimeoutError, pytest.fail.Exception)
 
 FOUND_AT_ONCE: list[Found] = [
     (
@@ -34,7 +41,7 @@ FOUND_AT_ONCE: list[Found] = [
     (
         broker_epochs_are_ignored,
         "replication/test_leader_state.py",
-        "test_no_broker_joins_that_is_fenced_or_has_registered_again",
+        "test_fetches_of_a_registration_that_the_metadata_lacks_do_not_count[21]",
     ),
     (
         planted_bugs.a_moved_log_keeps_its_name,
@@ -42,14 +49,19 @@ FOUND_AT_ONCE: list[Found] = [
         "test_a_replaced_log_never_counts_again",
     ),
     (
+        planted_bugs.old_directories_count_as_current,
+        "broker/startup/test_directory_age.py",
+        "test_an_old_copy_of_a_stopped_broker_never_leads",
+    ),
+    (
+        planted_bugs.an_old_registry_is_believed,
+        "broker/startup/test_registry_age.py",
+        "test_each_of_several_brokers_refuses_it",
+    ),
+    (
         planted_bugs.who_cannot_be_seen_is_judged_by_its_boot,
         "registry/test_broker_locks.py",
         "test_the_lock_of_a_killed_process_is_free_whatever_it_has_started",
-    ),
-    (
-        planted_bugs.nothing_is_set_aside_for_the_registry,
-        "registry/test_sqlite_file.py",
-        "test_room_is_made_for_transactions_that_ask_for_it",
     ),
     (
         planted_bugs.topics_get_as_many_replicas_as_there_are_brokers,
@@ -60,6 +72,13 @@ FOUND_AT_ONCE: list[Found] = [
         planted_bugs.followers_refuse_batches_above_segment_bytes,
         "log/test_unified_log.py::TestAppend",
         "test_a_follower_takes_batches_that_are_larger_than_a_segment_may_be_now",
+    ),
+    *(
+        (planted_bugs.all_logs_of_an_image_are_made_and_deleted_at_once, "replication/test_replica_manager.py", test)
+        for test in (
+            "test_of_many_logs_each_turn_of_the_loop_makes_one_leaders_first",
+            "test_of_many_replicas_that_are_gone_each_turn_deletes_one_log",
+        )
     ),
     (
         planted_bugs.directories_that_are_not_named_are_not_missed,
@@ -87,6 +106,16 @@ FOUND_LATER: list[Found] = [
         planted_bugs.silent_connections_stay,
         "broker/peers/test_inter_broker_listener.py",
         "test_silent_connections_keep_no_broker_out",
+    ),
+    (
+        planted_bugs.nobody_checks_what_readers_cannot_use,
+        "broker/cluster/test_damaged_logs.py",
+        "test_another_leads_and_the_damaged_log_is_copied_anew_and_kept[wrong_checksum]",
+    ),
+    (
+        planted_bugs.a_disk_that_fails_is_told_to_nobody,
+        "broker/cluster/test_damaged_logs.py",
+        "test_a_coordinator_whose_log_has_a_bad_batch_is_replaced",
     ),
     (
         planted_bugs.what_is_deleted_in_zookeeper_stays_away,
@@ -124,9 +153,24 @@ FOUND_LATER: list[Found] = [
 ]
 
 
+def pytest_configure() -> None:
+    if is_compiled():
+        raise pytest.UsageError("bugs are planted on plain Python only")
+
+
 def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
     for item in items:
-        item.add_marker(pytest.mark.xfail(strict=True, raises=(AssertionError, BarnabasError, pytest.fail.Exception)))
+        item.add_marker(pytest.mark.xfail(strict=True, raises=FAILURES))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    said = (report.longreprtext, *(text for _, text in report.sections))
+    if hasattr(report, "wasxfail") and any(map(BREAKS.search, said)):
+        report.outcome = "failed"
+        del report.wasxfail
+    return report
 
 
 @pytest.hookimpl(wrapper=True)
@@ -134,7 +178,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     finders = {f"tests/{file}::{test}": plant for plant, file, test in (*FOUND_AT_ONCE, *FOUND_LATER)}
     plant = finders[item.nodeid]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PLANTED_BUG", plant.__name__)
+        patch.setenv("PLANTED_BUG", f"{plant.__module__}:{plant.__name__}")
         patch.setenv("PYTHONPATH", os.pathsep.join([str(PLANTED), *sys.path]))
         plant(patch)
         return (yield)
