@@ -184,7 +184,8 @@ def prepare_flush(log: FlushableLog, up_to: Offset, *, closing: bool = False) ->
             if transactions.is_synced:
                 transactions = None
     except OSError as error:
-        raise KafkaStorageError(f"{log.topic_partition} in {log.directory}: {error.strerror}") from error
+        where = error.filename or log.directory
+        raise KafkaStorageError(f"{log.topic_partition} in {where}: {error.strerror}") from error
     are_epochs_synced = epochs.writes == epochs.writes_synced
     are_names_synced = log.files_made == log.files_synced
     is_changed = transactions is not None or active.are_indexes_changed or not (are_epochs_synced and are_names_synced)

@@ -439,7 +439,9 @@ class UnifiedLog:
             raise KafkaStorageError(f"{self.topic_partition}: {error}") from error
 
     def _storage_error(self, error: OSError) -> KafkaStorageError:
-        return KafkaStorageError(f"{self.topic_partition} in {self.directory}: {error.strerror or error}")
+        return KafkaStorageError(
+            f"{self.topic_partition} in {error.filename or self.directory}: {error.strerror or error}"
+        )
 
     def check_online(self) -> None:
         """Raises KafkaStorageError if the log is offline."""
