@@ -11,12 +11,12 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from barnabas.controller.controller import Controller
 from barnabas.errors import BarnabasError, RequestTimedOut
+from barnabas.thread_pool import ThreadPool
 
 __all__ = ["ControllerThread"]
 
@@ -39,7 +39,7 @@ class ControllerThread:
         self._controller = controller
         self._loop = loop
         self._runs_inline = runs_inline
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="barnabas-controller")
+        self._executor = ThreadPool(1, "barnabas-controller")
         self._calls = 0
         """The number of calls that wait for the thread, or run there."""
         self._in_check = False

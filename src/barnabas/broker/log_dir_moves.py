@@ -7,7 +7,6 @@ future directories are the list of the moves: a broker that finds some at its st
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from barnabas.config.broker import BrokerConfig
@@ -24,6 +23,7 @@ from barnabas.log.log_manager import LogManager
 from barnabas.replication.log_dir_move import LogDirMove
 from barnabas.replication.rate_limiter import RateLimiter
 from barnabas.replication.replica_manager import ReplicaManager
+from barnabas.thread_pool import ThreadPool
 
 __all__ = ["LogDirMoves"]
 
@@ -62,7 +62,7 @@ class LogDirMoves:
         )
         self._start = run
         self._logs_changed = logs_changed
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="barnabas-move")
+        self._thread = ThreadPool(1, "barnabas-move")
         self._waiting: dict[FutureLog, None] = {}
         """The moves, the present one first."""
         self._stopped = False

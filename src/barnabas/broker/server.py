@@ -14,7 +14,6 @@ import socket
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
@@ -69,6 +68,7 @@ from barnabas.errors import (
     KafkaStorageError,
     RequestTimedOut,
 )
+from barnabas.late_imports import keep_descriptor
 from barnabas.log.directories.data_directory import Belongs
 from barnabas.log.directories.disk import Disk
 from barnabas.log.directories.space_reserve import ReserveLocks, SpaceReserve
@@ -95,6 +95,7 @@ from barnabas.replication.partition import GIVEN_UP
 from barnabas.replication.replica import IsrChange
 from barnabas.replication.replica_manager import ReplicaManager
 from barnabas.replication.replication_quotas import ReplicationQuotas
+from barnabas.thread_pool import ThreadPool
 from barnabas.types import BrokerId, TopicPartition
 
 if TYPE_CHECKING:
@@ -177,8 +178,8 @@ class Broker:
         self.metadata_cache: dict[tuple[int, int], dict[str, tuple[TopicImage, bytes]]] = {}
         self.endpoints: tuple[Endpoint, ...] = ()
         """The endpoints of `listeners`, with port 0 replaced by the port that the system chose."""
-        self._executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="barnabas-disk")
-        self._readers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="barnabas-read")
+        self._executor = ThreadPool(2, "barnabas-disk")
+        self._readers = ThreadPool(4, "barnabas-read")
         """Reads pages into the page cache. These threads do nothing else, so that no commit waits for a read of old
         records."""
         self._scheduler = Scheduler(loop, self._executor, self.failures)
@@ -193,7 +194,7 @@ class Broker:
         """The sockets of the listeners, until connections are accepted."""
         self._cluster: ClusterMember | None = None
         self._meets_others = False
-        self._committer: ThreadPoolExecutor | None = None
+        self._committer: ThreadPool | None = None
         """Syncs for durability=fsync. The thread does nothing else, so that no commit waits for the deletion of a
         file."""
         self._reported_at = clock.monotonic()
@@ -210,6 +211,7 @@ class Broker:
         Another object is needed for another start."""
         config = self.config
         with contextlib.ExitStack() as undo:
+            keep_descriptor()
             listeners = [
                 (open_listener(e.host, e.port, config.socket_listen_backlog_size), e) for e in config.endpoints
             ]
@@ -223,7 +225,7 @@ class Broker:
             self._start_controller(undo)
             flush_behind = None
             if config.durability == "fsync":
-                self._committer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="barnabas-commit")
+                self._committer = ThreadPool(1, "barnabas-commit")
                 flush_behind = GroupCommit(self.loop, self._committer, self.log)
             self._replication_quotas = ReplicationQuotas(self.loop, self.config)
             self.replica_manager = ReplicaManager(

@@ -12,7 +12,6 @@ import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -49,6 +48,7 @@ from barnabas.log.log_loader import LogEnvironment, ProgressCallback, Verificati
 from barnabas.log.moved_logs import LogInDirectory, choose_log, mark_replaced, replaced_logs, set_aside
 from barnabas.log.producers.producer_state_manager import ALL_PRODUCERS_MAX, DEFAULT_PRODUCER_EXPIRATION_MS, fair_share
 from barnabas.log.unified_log import UnifiedLog
+from barnabas.thread_pool import ThreadPool
 from barnabas.types import FIRST_OFFSET, BrokerId, Offset, TopicPartition
 
 __all__ = ["WAYS_OUT", "Judge", "LogManager"]
@@ -281,7 +281,7 @@ class LogManager:
             for directory in self.directories:
                 run: Callable[..., Iterator[UnifiedLog]] = map
                 if directory.is_cold and (self._recovery_threads > 1 or len(self.directories) > 1):
-                    run = pools.enter_context(ThreadPoolExecutor(self._recovery_threads)).map
+                    run = pools.enter_context(ThreadPool(self._recovery_threads, "barnabas-recovery")).map
                 loads[directory] = run(load, [job for job in jobs if job[2] is directory])
             for tp, _, directory in jobs:
                 log = next(loads[directory])

@@ -9,9 +9,9 @@ are our own: Kafka's numbers are far below.
 
 from enum import IntEnum
 from functools import cache
-from importlib import import_module
 from typing import Final, NamedTuple, cast
 
+from barnabas.late_imports import import_late
 from barnabas.protocol.messages.index import REQUESTS
 from barnabas.protocol.schema import Request, Response
 
@@ -184,7 +184,7 @@ ADVERTISED_PRODUCE_FIRST: Final = 0
 def message_classes(api_key: int) -> tuple[type[Request], type[Response]]:
     """Returns the request class and the response class, whose module is imported at its first use. Raises KeyError."""
     module_name, request, response = REQUESTS.get(api_key) or _PRIVATE[api_key]
-    module = import_module(module_name)
+    module = import_late(module_name)
     return cast(type[Request], getattr(module, request)), cast(type[Response], getattr(module, response))
 
 

@@ -6,6 +6,7 @@ From outside: `barnabas serve` under RLIMIT_NOFILE, and librdkafka's idempotent 
 import contextlib
 import errno
 import os
+import resource
 import socket
 from collections import Counter
 from collections.abc import Iterator
@@ -15,6 +16,9 @@ import pytest
 
 from barnabas import Producer
 from barnabas.errors import KafkaStorageError
+from barnabas.protocol.messages.list_groups import ListGroupsRequest
+from barnabas.protocol.messages.list_transactions import ListTransactionsRequest
+from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.replication.partition import Partition
 from barnabas.testing import Broker
 from broker.sent_requests import batch, fetch, produce
@@ -119,6 +123,21 @@ def test_transactions_go_on_where_logs_alone_would_need_all_descriptors(tmp_path
     finally:
         assert served.stop() == 0
     assert set(end_offsets(tmp_path, 40).values()) == {2}
+
+
+def test_requests_of_a_new_kind_are_answered_without_a_descriptor(tmp_path: Path) -> None:
+    """Their modules are imported at the first one."""
+    served = Served(tmp_path, tmp_path / "data")
+    try:
+        with Wire(served.address) as wire:
+            assert wire.ask(MetadataRequest(), 12).brokers
+            used = len(os.listdir(f"/proc/{served.process.pid}/fd"))
+            resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, (used, used))
+            assert wire.ask(ListGroupsRequest(), 4).error_code == 0
+            assert wire.ask(ListTransactionsRequest(), 0).error_code == 0
+    finally:
+        assert served.stop() == 0
+    assert "Traceback" not in served.errors.read_text()
 
 
 @pytest.mark.source

@@ -1,12 +1,12 @@
 """Sends this broker's own requests to the controller, which may be this broker itself."""
 
-from importlib import import_module
 from typing import Any
 
 from barnabas.broker.handlers import HANDLER_MODULES
 from barnabas.broker.peers.peer_connections import PeerConnections, Role
 from barnabas.broker.services import BrokerServices
 from barnabas.errors import error_for
+from barnabas.late_imports import import_late
 from barnabas.protocol.apis import ApiKey
 from barnabas.protocol.schema import Request
 
@@ -26,7 +26,7 @@ class ControllerChannel:
         broker = self._broker
         controller_id, name = broker.image.controller_id, ApiKey(request.API_KEY).name
         if controller_id == broker.node_id:
-            response = await import_module(HANDLER_MODULES[name.lower()]).handle(broker, request, None)
+            response = await import_late(HANDLER_MODULES[name.lower()]).handle(broker, request, None)
         else:
             response = await self._peers.send(controller_id, request, role=role, timeout_s=timeout_s)
         if response.error_code:

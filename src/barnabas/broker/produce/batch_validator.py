@@ -8,7 +8,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
 from barnabas.broker.requests.request_context import RequestContext
@@ -16,6 +15,7 @@ from barnabas.errors import KafkaError, UnknownServerError
 from barnabas.network.connection import Parts, PendingReply
 from barnabas.records.append_policy import AppendPolicy
 from barnabas.records.validation import ValidatedBatch, validate_produce
+from barnabas.thread_pool import ThreadPool
 
 __all__ = ["BatchToValidate", "BatchValidator", "ValidationResult"]
 
@@ -51,7 +51,7 @@ class BatchValidator:
     def __init__(self, loop: asyncio.AbstractEventLoop, log: logging.Logger) -> None:
         self._loop = loop
         self._log = log
-        self._threads = ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="barnabas-validate")
+        self._threads = ThreadPool(_THREADS, "barnabas-validate")
         self._is_shut_down = False
 
     def validate(

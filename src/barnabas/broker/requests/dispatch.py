@@ -10,7 +10,6 @@ import asyncio
 import struct
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
-from importlib import import_module
 from typing import Any, Final
 
 from barnabas.broker.handlers import HANDLER_MODULES
@@ -19,6 +18,7 @@ from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import complete_frame, response_head
 from barnabas.broker.services import BrokerServices
 from barnabas.errors import BarnabasError, KafkaError, NotController
+from barnabas.late_imports import import_late
 from barnabas.network.connection import Connection, Parts, PendingReply, RequestConnection
 from barnabas.protocol.apis import FORWARDABLE, SERVED, ApiKey, VersionRange, is_flexible, message_classes
 from barnabas.protocol.codec import MalformedMessage, decode, encode_into
@@ -159,7 +159,7 @@ class Dispatcher:
 
     def _load(self, api_key: int) -> bool:
         """Imports the API's handler. Returns True if the handler reads its frames itself."""
-        module = import_module(self._modules[ApiKey(api_key).name.lower()])
+        module = import_late(self._modules[ApiKey(api_key).name.lower()])
         if hasattr(module, "handle_frame"):
             self._frame_handlers[api_key] = module.handle_frame
             return True

@@ -1,0 +1,38 @@
+"""Imports modules at their first use, also when the process has no descriptor left by then."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from importlib import import_module
+from types import ModuleType
+
+__all__ = ["import_late", "keep_descriptor"]
+
+_kept: list[int] = []
+
+
+def keep_descriptor() -> None:
+    """Sets a descriptor aside for `import_late`. Raises OSError if there is none."""
+    if not _kept:
+        _kept.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+
+def import_late(name: str) -> ModuleType:
+    """Returns a module, and imports it if it is not there yet: with the descriptor that is set aside, where it is
+    needed. Raises ImportError, OSError."""
+    try:
+        return import_module(name)
+    except (OSError, ImportError):  # the latter comes from a compiled module
+        with _lent():
+            return import_module(name)
+
+
+@contextlib.contextmanager
+def _lent() -> Iterator[None]:
+    while _kept:
+        os.close(_kept.pop())
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            keep_descriptor()
