@@ -141,3 +141,25 @@ def test_a_name_that_nobody_knows_is_reported_and_changes_nothing(dns: Dns, capl
 
     on_loop(scenario)
     assert "no.test cannot be resolved" in caplog.text
+
+
+def test_without_a_thread_to_look_names_up_the_rest_holds(
+    dns: Dns, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def scenario(follower: ConnectionLimitsUpdater, applied: Applied) -> None:
+        follower.start(config("10.0.0.9:2"))
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            follower.follow(config("a.test:5", per_ip=8), applied)
+        assert applied.overrides == [{"10.0.0.9": 2}]
+        assert applied.limits[0].max_connections_per_ip == 8
+        dns.answers.release()
+        follower.follow(config("a.test:5", per_ip=8), applied)
+        await applied.times(3)
+        assert applied.overrides[-1] == {"10.0.0.1": 5}
+
+    on_loop(scenario)
+    assert "overrides are not looked up: can't start new thread" in caplog.text

@@ -48,7 +48,10 @@ class ConnectionLimitsUpdater:
             resolve = threading.Thread(
                 target=self._resolve, args=(config, overrides, apply), name="barnabas-names", daemon=True
             )
-            resolve.start()  # a daemon: not even a stop of the broker waits for the DNS
+            try:
+                resolve.start()  # a daemon: not even a stop of the broker waits for the DNS
+            except RuntimeError as error:  # the settings that change with these hold all the same
+                self._log.error("the names in max.connections.per.ip.overrides are not looked up: %s", error)
 
     def _resolve(
         self, config: BrokerConfig, overrides: dict[str, int], apply: Callable[[ConnectionLimits], None]

@@ -458,7 +458,12 @@ class ZooKeeperSession:
         self._is_closed = True
         # kazoo may be waiting for a server that does not answer.
         end = threading.Thread(target=self._end, name="barnabas-zookeeper", daemon=True)
-        end.start()
+        try:
+            end.start()
+        except (
+            RuntimeError
+        ):  # the system gives no further thread: ZooKeeper ends the session when it hears nothing more
+            return
         end.join(_CLOSE_MAX_S)
 
     def _end(self) -> None:
