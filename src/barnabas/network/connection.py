@@ -68,6 +68,7 @@ NO_REPLY: Final[Parts] = ()
 """Returned for a request that gets no response (Produce with acks=0)."""
 
 CLIENT_CLOSED: Final = "the client closed the connection"
+_NO_MEMORY: Final = "no memory is left for its bytes"
 """The reason for the end of a connection that is nobody's failure."""
 
 _GONE: Final = (errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ENOTCONN, errno.ECONNABORTED, errno.EHOSTUNREACH)
@@ -308,13 +309,16 @@ class Connection:
         loop = self._loop
         self.last_active = began = loop.time()
         while True:
-            buffer = frames.buffer()
             try:
+                buffer = frames.buffer()
                 count = self._recv_into(buffer)
             except BlockingIOError:
                 return
             except OSError as error:
                 self.close(f"read failed: {error.strerror}")
+                return
+            except MemoryError:
+                self.close(_NO_MEMORY)
                 return
             if count == 0:
                 self._on_end_of_stream()
@@ -325,6 +329,11 @@ class Connection:
                     return
             except (FrameTooLarge, BarnabasError) as error:
                 self.close(str(error))
+                return
+            except MemoryError:
+                if self.closed:
+                    raise  # of a handler: nobody knows what it has done
+                self.close(_NO_MEMORY)
                 return
             if not filled or loop.time() - began >= SLICE_S:
                 return
@@ -629,6 +638,9 @@ class Connection:
             return
         except (OSError, EOFError) as error:
             self.close(f"write failed: {getattr(error, 'strerror', None) or error}")
+            return
+        except MemoryError:
+            self.close(_NO_MEMORY)
             return
         if out:
             self._want_write()

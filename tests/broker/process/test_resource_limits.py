@@ -140,6 +140,23 @@ def test_requests_of_a_new_kind_are_answered_without_a_descriptor(tmp_path: Path
     assert "Traceback" not in served.errors.read_text()
 
 
+def test_a_request_that_memory_is_too_short_for_costs_its_connection_alone(tmp_path: Path) -> None:
+    served = Served(tmp_path, tmp_path / "data")
+    try:
+        with Wire(served.address) as wire, socket.create_connection(served.address, timeout=60) as large:
+            assert wire.ask(MetadataRequest(), 12).brokers
+            has = int(Path(f"/proc/{served.process.pid}/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.prlimit(served.process.pid, resource.RLIMIT_AS, (has + (8 << 20), resource.RLIM_INFINITY))
+            with contextlib.suppress(ConnectionError):
+                large.sendall((64 << 20).to_bytes(4, "big") + bytes(64 << 20))
+            with contextlib.suppress(ConnectionError):
+                assert large.recv(1) == b""
+            assert wire.ask(MetadataRequest(), 12).brokers
+    finally:
+        assert served.stop() == 0
+    assert "Traceback" not in served.errors.read_text()
+
+
 @pytest.mark.source
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.EIO])
 def test_what_the_system_refuses_a_producer_may_try_again(

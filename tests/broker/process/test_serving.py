@@ -1,15 +1,19 @@
 """A broker as a process: signals, the ready line and the ready file."""
 
+import asyncio
+import logging
 import os
 import signal
 import socket
 import struct
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from barnabas.broker.process.serving import _end_without_memory
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from broker.sent_requests import append
 from broker.wire import Wire
@@ -80,3 +84,34 @@ def test_a_service_manager_that_is_gone_holds_up_nobody(
     assert "is ready on" in process.stdout.readline()
     process.terminate()
     assert process.wait(60) == 0
+
+
+def test_a_broker_whose_memory_runs_out_in_the_middle_of_something_ends_as_in_a_crash(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended: list[int] = []
+    over = asyncio.Event()
+
+    def leave(code: int) -> None:
+        ended.append(code)
+        over.set()
+
+    monkeypatch.setattr(os, "_exit", leave)
+
+    def fail(error: Exception) -> None:
+        raise error
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(partial(_end_without_memory, logging.getLogger("barnabas.test")))
+        for error in (ValueError("a bug"), MemoryError()):
+            loop.call_soon(fail, error)
+        await over.wait()
+
+    asyncio.run(scenario())
+    assert ended == [1]
+    told = [record for record in caplog.records if record.name == "barnabas.test"]
+    assert [(record.getMessage(), record.exc_info) for record in told] == [
+        ("memory has run out: this broker ends, and has to be started again", None)
+    ]
+    assert "ValueError: a bug" in caplog.text

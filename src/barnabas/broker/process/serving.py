@@ -3,13 +3,16 @@
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any
 from uuid import UUID
 
 from barnabas.broker.process.resource_limits import keep_freed_memory, raise_open_files_limit, settle_collector
@@ -64,6 +67,7 @@ async def _serve(
 ) -> int | RegistryUnreachable:
     """Returns the exit code, or why another start may succeed."""
     loop = broker.loop
+    loop.set_exception_handler(partial(_end_without_memory, broker.log))
     stop = asyncio.Event()
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
@@ -94,6 +98,18 @@ async def _serve(
                 _remove(ready_file)
             closed = _stopped(broker)
     return 0 if closed and not broker.ended.done() else 1
+
+
+def _end_without_memory(log: logging.Logger, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Ends the process as a crash would if memory ran out in the middle of something: what was done by half is nowhere
+    but in this memory, and the next start reads what is on the disk. Other exceptions are bugs, and are logged."""
+    if not isinstance(context.get("exception"), MemoryError):
+        loop.default_exception_handler(context)
+        return
+    try:
+        log.error("memory has run out: this broker ends, and has to be started again")
+    finally:
+        os._exit(1)
 
 
 @contextlib.contextmanager
