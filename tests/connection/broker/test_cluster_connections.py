@@ -1,6 +1,8 @@
 """Connections to the brokers of a simulated cluster, from opening to backoff."""
 
 import random
+import sys
+import threading
 
 import pytest
 
@@ -80,3 +82,31 @@ def test_idle_connections_are_closed_and_opened_again() -> None:
     cluster.run(seconds=200)
     assert not cluster.links
     assert cluster.result(sent(cluster, ListGroupsRequest(), ANY)) == ListGroupsResponse()
+
+
+def test_another_thread_may_ask_what_is_being_tried() -> None:
+    """The error of a call that has waited too long is made in the thread of its caller."""
+    connections = ClusterConnections(
+        ConnectionSettings(), on_ready=lambda _: None, on_lost=lambda *_: None, rng=random.Random(1)
+    )
+    nodes = [connections.node(number, 0, "127.0.0.1", 9000 + number) for number in range(20)]
+    over = threading.Event()
+
+    def open_and_lose() -> None:
+        while not over.is_set():
+            for node in nodes:
+                connections.open(node, 0)
+            for connect in connections.take_connects():
+                connections.lost(connect.number, (Attempt("127.0.0.1", "tcp", "refused", ""),), 0)
+
+    interval = sys.getswitchinterval()
+    thread = threading.Thread(target=open_and_lose)
+    sys.setswitchinterval(1e-6)
+    try:
+        thread.start()
+        for _ in range(20_000):
+            assert len(connections.connecting()) <= len(nodes)
+    finally:
+        over.set()
+        thread.join()
+        sys.setswitchinterval(interval)

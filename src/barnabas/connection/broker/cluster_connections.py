@@ -126,11 +126,13 @@ class ClusterConnections:
         return False
 
     def connecting(self) -> list[Attempt]:
-        """Returns an attempt for each connection that is being made and has no outcome yet."""
+        """Returns an attempt for each connection that is being made and has no outcome yet. Safe in any thread: an
+        error of a call that has waited too long tells them, while another thread opens and closes connections."""
+        found = [(node, node.connection) for node in tuple(self._by_number.values())]
         return [
-            Attempt(node.address, node.connection.stage if node.connected else "tcp", "no answer yet", "")
-            for node in self._by_number.values()
-            if node.connection is not None and not node.connection.ready
+            Attempt(node.address, connection.stage if node.connected else "tcp", "no answer yet", "")
+            for node, connection in found
+            if connection is not None and not connection.ready
         ]
 
     def get(self, node_id: int, role: int) -> NodeConnection | None:
