@@ -47,13 +47,25 @@ def _choose(
 ) -> int:
     chosen = list(range(len(directories)))
     if replica_position is not None:
-        # Brokers take turns as first replicas: among so many partitions each has every position once, and the replicas
-        # of none are all in one place if these begin at the same one. The next ones begin wherever the hash says.
-        start = zlib.crc32(f"{topic_partition.topic}-{topic_partition.partition // replica_position.replicas}".encode())
         devices = sorted({directory.device for directory in directories})
         places = len(devices) if len(devices) > 1 else len(directories)
-        turn = (start + replica_position.number) % places
+        turn = (_start(topic_partition, replica_position.replicas, places) + replica_position.number) % places
         if len(devices) == 1:
             return turn
         chosen = [index for index in chosen if directories[index].device == devices[turn]]
     return min(chosen, key=lambda index: directories[index].logs)
+
+
+def _start(topic_partition: TopicPartition, replicas: int, places: int) -> int:
+    """Returns the place of the first replica, but for a multiple of `places`.
+
+    Where brokers take turns as first replicas, each has every position once among as many partitions as there are
+    replicas, and is in several places if these partitions begin at the same one. The next ones begin at the next place,
+    as brokers may have the same position in all. And in each round over the places these come one place later, by the
+    digits of a number to their base (Thue and Morse): what repeats itself in the turns of brokers meets no rhythm here.
+    """
+    rounds, start = topic_partition.partition // replicas, zlib.crc32(topic_partition.topic.encode())
+    while rounds and places > 1:
+        rounds, digit = divmod(rounds, places)
+        start += digit
+    return start
