@@ -99,7 +99,7 @@ def test_brokers_that_were_stopped_in_order_and_start_without_their_mounts_give_
 def test_where_a_disk_of_all_brokers_is_dead_they_say_how_nothing_is_lost() -> None:
     """Each partition has a replica on the other disk, but they wait for each other."""
     with Cluster(3, log_dirs=2) as cluster:
-        cluster.create_topic("t", assignments=dict.fromkeys(range(4), [1, 2, 3]))
+        cluster.create_topic("t", assignments={number: [1, 2, 3] for number in range(4)})
         produce(cluster, 2 * RECORDS)
         for node_id in cluster.node_ids:
             cluster.pause(node_id)

@@ -73,7 +73,7 @@ class ClusterState(NamedTuple):
 
 
 class _Told(NamedTuple):
-    """What each broker told of itself: fields of ClusterState, in the order there."""
+    """The answers of the brokers about themselves: fields of ClusterState, in the order there."""
 
     registry: dict[int, Answer]
     registry_losses: dict[int, str]
