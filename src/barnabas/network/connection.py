@@ -68,8 +68,8 @@ NO_REPLY: Final[Parts] = ()
 """Returned for a request that gets no response (Produce with acks=0)."""
 
 CLIENT_CLOSED: Final = "the client closed the connection"
-_NO_MEMORY: Final = "no memory is left for its bytes"
 """The reason for the end of a connection that is nobody's failure."""
+_NO_MEMORY: Final = "no memory is left for its bytes"
 
 _GONE: Final = (errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ENOTCONN, errno.ECONNABORTED, errno.EHOSTUNREACH)
 
@@ -301,6 +301,10 @@ class Connection:
         after_requests.begin()
         try:
             self._read()
+        except MemoryError:
+            if self.closed:
+                raise  # of a handler: nobody knows what it has done
+            self.close(_NO_MEMORY)
         finally:
             after_requests.end()
 
@@ -317,9 +321,6 @@ class Connection:
             except OSError as error:
                 self.close(f"read failed: {error.strerror}")
                 return
-            except MemoryError:
-                self.close(_NO_MEMORY)
-                return
             if count == 0:
                 self._on_end_of_stream()
                 return
@@ -329,11 +330,6 @@ class Connection:
                     return
             except (FrameTooLarge, BarnabasError) as error:
                 self.close(str(error))
-                return
-            except MemoryError:
-                if self.closed:
-                    raise  # of a handler: nobody knows what it has done
-                self.close(_NO_MEMORY)
                 return
             if not filled or loop.time() - began >= SLICE_S:
                 return
