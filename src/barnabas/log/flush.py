@@ -51,6 +51,8 @@ class FlushableLog(Protocol):
 
     def check_online(self) -> None: ...
 
+    def storage_error(self, error: OSError) -> KafkaStorageError: ...
+
     def take_offline(self, reason: str) -> KafkaStorageError: ...
 
 
@@ -184,8 +186,7 @@ def prepare_flush(log: FlushableLog, up_to: Offset, *, closing: bool = False) ->
             if transactions.is_synced:
                 transactions = None
     except OSError as error:
-        where = error.filename or log.directory
-        raise KafkaStorageError(f"{log.topic_partition} in {where}: {error.strerror}") from error
+        raise log.storage_error(error) from error
     are_epochs_synced = epochs.writes == epochs.writes_synced
     are_names_synced = log.files_made == log.files_synced
     is_changed = transactions is not None or active.are_indexes_changed or not (are_epochs_synced and are_names_synced)

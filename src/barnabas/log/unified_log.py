@@ -434,11 +434,12 @@ class UnifiedLog:
         try:
             yield
         except OSError as error:
-            raise self._storage_error(error) from error
+            raise self.storage_error(error) from error
         except CorruptMessage as error:
             raise KafkaStorageError(f"{self.topic_partition}: {error}") from error
 
-    def _storage_error(self, error: OSError) -> KafkaStorageError:
+    def storage_error(self, error: OSError) -> KafkaStorageError:
+        """Returns the error that names the partition and the file of which the operating system has refused a call."""
         return KafkaStorageError(
             f"{self.topic_partition} in {error.filename or self.directory}: {error.strerror or error}"
         )
@@ -504,7 +505,7 @@ class UnifiedLog:
         try:  # not with _storage_errors(), which costs more than all the rest: every append comes here
             is_due = segment.is_due(self.clock.wall_ms(), max_timestamp)
         except OSError as error:
-            raise self._storage_error(error) from error
+            raise self.storage_error(error) from error
         return self.roll(base_offset) if is_due else segment
 
     def maybe_roll(self, now_ms: int) -> bool:
@@ -606,7 +607,7 @@ class UnifiedLog:
                 return EMPTY_READ
             return LogRead(segment.slice(position, size), size)
         except OSError as error:
-            raise self._storage_error(error) from error
+            raise self.storage_error(error) from error
         except CorruptMessage as error:  # Kafka's consumers take that code for the end of their work
             raise KafkaStorageError(f"{self.topic_partition}: {error}") from error
 
