@@ -303,9 +303,8 @@ class ZooKeeperSession:
             )
 
     def _watched(self, event: WatchedEvent) -> None:
-        if (
-            event.type != EventType.NONE
-        ):  # kazoo gives its watches up with the connection, which is told when it is back
+        # kazoo gives its watches up with the connection, which is told when it is back.
+        if event.type != EventType.NONE:
             self.on_event(event.path.removeprefix(self._root))
 
     # -- reads ------------------------------------------------------------------------------------------------------
@@ -460,9 +459,8 @@ class ZooKeeperSession:
         end = threading.Thread(target=self._end, name="barnabas-zookeeper", daemon=True)
         try:
             end.start()
-        except (
-            RuntimeError
-        ):  # the system gives no further thread: ZooKeeper ends the session when it hears nothing more
+        except RuntimeError:
+            # The system gives no further thread: ZooKeeper ends the session when it hears nothing more.
             return
         end.join(_CLOSE_MAX_S)
 
