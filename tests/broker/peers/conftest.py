@@ -18,7 +18,7 @@ from barnabas.clock import SYSTEM_CLOCK
 from barnabas.config.endpoints import Endpoint
 from barnabas.connection.broker.cluster_connections import ConnectionSettings
 from barnabas.testing import Broker
-from broker.wire import on_loop, server_of
+from broker.wire import on_controller, on_loop, server_of
 
 T = TypeVar("T")
 
@@ -101,9 +101,20 @@ def member_of(broker: Broker) -> ClusterMember:
     return member
 
 
+def cluster_secret(broker: Broker) -> bytes:
+    """Has the controller, whose thread alone uses the registry of a running broker, read the secret of its cluster."""
+    secret = on_controller(broker, lambda _: server_of(broker).registry.cluster_secret())
+    assert isinstance(secret, bytes)
+    return secret
+
+
 def peer_of(broker: Broker) -> Peer:
-    secret = server_of(broker).registry.cluster_secret()
-    return Peer(broker, member_of(broker).endpoint, secret, on_loop(broker, lambda: server_of(broker).cluster_id))
+    return Peer(
+        broker,
+        member_of(broker).endpoint,
+        cluster_secret(broker),
+        on_loop(broker, lambda: server_of(broker).cluster_id),
+    )
 
 
 @pytest.fixture(scope="module")

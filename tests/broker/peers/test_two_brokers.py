@@ -13,7 +13,7 @@ from barnabas.errors import BrokerNotAvailable, ConnectionLost, SaslAuthenticati
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from barnabas.protocol.messages.list_groups import ListGroupsRequest
 from barnabas.testing import Broker
-from broker.peers.conftest import QUICK, member, member_of, run_on
+from broker.peers.conftest import QUICK, cluster_secret, member, member_of, run_on
 from broker.wire import Wire, on_loop, server_of
 
 REQUEST = CreateTopicsRequest(
@@ -81,17 +81,11 @@ def test_a_broker_of_another_cluster_is_not_let_in(
 ) -> None:
     (tmp_path / "other").mkdir()
     with member(tmp_path / "other", 3) as other:
-        server = server_of(other)
-        address = PeerAddress(member_of(cluster.one).endpoint, 1)
+        address, secret = PeerAddress(member_of(cluster.one).endpoint, 1), cluster_secret(other)
 
         async def send() -> None:
-            peers = PeerConnections(
-                lambda node_id: address,
-                member_of(other)._identity,
-                server.registry.cluster_secret(),
-                server.failures,
-                QUICK,
-            )
+            identity = member_of(other)._identity
+            peers = PeerConnections(lambda node_id: address, identity, secret, server_of(other).failures, QUICK)
             try:
                 for _ in range(3):
                     with pytest.raises(SaslAuthenticationFailed):
@@ -114,10 +108,9 @@ def test_a_broker_of_a_copied_registry_is_not_let_in(
         assert server_of(other).cluster_id == server_of(cluster.one).cluster_id
         brokers = on_loop(other, lambda: server_of(other).image.brokers)
         assert [node_id for node_id, each in brokers.items() if each.process] == [3], "those of the original have ended"
-        address = PeerAddress(member_of(cluster.one).endpoint, 1)
+        address, secret = PeerAddress(member_of(cluster.one).endpoint, 1), cluster_secret(other)
 
         async def send() -> None:
-            secret = server_of(other).registry.cluster_secret()
             identity = member_of(other)._identity
             peers = PeerConnections(lambda node_id: address, identity, secret, server_of(other).failures, QUICK)
             try:
