@@ -1,15 +1,11 @@
 """A pool of threads where the system gives no further one."""
 
 import threading
-from typing import Any
 
 import pytest
 
 from barnabas.thread_pool import ThreadPool
-
-
-def refuse(*_: Any) -> None:
-    raise RuntimeError("can't start new thread")
+from no_more_threads import refuse_threads
 
 
 def test_those_that_are_there_do_all_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,7 +13,7 @@ def test_those_that_are_there_do_all_the_work(monkeypatch: pytest.MonkeyPatch) -
     with ThreadPool(3, "test") as pool:
         waiting = pool.submit(going_on.wait)
         with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", refuse)
+            refuse_threads(patch)
             results = [pool.submit(int, number) for number in range(10)]
         assert not any(result.done() for result in results)
         going_on.set()
@@ -27,6 +23,6 @@ def test_those_that_are_there_do_all_the_work(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_without_any_there_is_no_pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+    refuse_threads(monkeypatch)
     with pytest.raises(RuntimeError, match="can't start new thread"):
         ThreadPool(3, "test")

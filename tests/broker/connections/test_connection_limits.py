@@ -14,6 +14,7 @@ from barnabas.broker.connections.connection_limits import ConnectionLimitsUpdate
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import UsageError
 from barnabas.network.acceptor import ConnectionLimits
+from no_more_threads import refuse_threads
 
 LOG = logging.getLogger("barnabas.test")
 
@@ -146,13 +147,10 @@ def test_a_name_that_nobody_knows_is_reported_and_changes_nothing(dns: Dns, capl
 def test_without_a_thread_to_look_names_up_the_rest_holds(
     dns: Dns, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(*_: Any) -> None:
-        raise RuntimeError("can't start new thread")
-
     async def scenario(follower: ConnectionLimitsUpdater, applied: Applied) -> None:
         follower.start(config("10.0.0.9:2"))
         with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", refuse)
+            refuse_threads(patch)
             follower.follow(config("a.test:5", per_ip=8), applied)
         assert applied.overrides == [{"10.0.0.9": 2}]
         assert applied.limits[0].max_connections_per_ip == 8

@@ -3,7 +3,6 @@
 import os
 import socket
 import ssl
-import threading
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from barnabas.connection.drivers.sync import SyncDriver
 from barnabas.errors import BrokerUnreachable
 from barnabas.testing import Broker
 from connection.drivers.conftest import groups, network_client_at
+from no_more_threads import refuse_threads
 
 
 def test_addresses_that_do_not_answer() -> None:
@@ -39,14 +39,7 @@ def test_the_second_address_of_a_name_serves(broker: Broker, monkeypatch: pytest
 
 
 def test_a_name_needs_a_thread_and_there_may_be_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    start = threading.Thread.start
-
-    def refuse(thread: threading.Thread) -> None:
-        if thread.name == "barnabas-dns":
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+    refuse_threads(monkeypatch, "barnabas-dns")
     driver = SyncDriver(network_client_at("localhost:9"))
     with pytest.raises(BrokerUnreachable, match="dns: can't start new thread"):
         driver.wait_for(groups(driver), 60)
