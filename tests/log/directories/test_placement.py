@@ -78,6 +78,20 @@ def test_what_each_broker_has_of_a_few_partitions_is_in_several_places(
         assert len(found) == min(brokers, places)
 
 
+@given(places=st.integers(2, 4), brokers=st.integers(2, 4), broker=st.integers(0, 3), one_disk=st.booleans())
+def test_brokers_that_take_turns_as_first_replicas_have_theirs_in_all_places(
+    places: int, brokers: int, broker: int, one_disk: bool
+) -> None:
+    directories = [DirectoryUse(A if one_disk else index, 0) for index in range(places)]
+    found = Counter(
+        choose_directory(
+            TopicPartition("t", number), ReplicaPosition((broker - number) % brokers, brokers), directories
+        )
+        for number in range(120)
+    )
+    assert min(found[place] for place in range(places)) > 120 / places / 2
+
+
 @given(
     brokers=st.integers(2, 4),
     fewer=st.integers(0, 2),
