@@ -1,22 +1,106 @@
-"""Threads for calls that block, also where the system gives this process no further one."""
+"""Threads for calls that block, also where the system gives this process no further one, and until its very end."""
 
-from concurrent.futures import ThreadPoolExecutor
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, ParamSpec, TypeVar
 
 __all__ = ["ThreadPool"]
 
+P = ParamSpec("P")
+T = TypeVar("T")
 
-class ThreadPool(ThreadPoolExecutor):
+
+class ThreadPool(Executor):
     """Runs calls in at most so many threads. The first one is started at once, the others when all are busy: if memory
-    is short by then, those that are there do all the work."""
+    is short by then, those that are there do all the work.
+
+    The threads are daemons, which the standard library's are not: a program that leaves a broker open has all of it
+    until its last thread ends, and a disk that stands still does not hold up its exit.
+    """
 
     def __init__(self, threads_max: int, name: str) -> None:
         """Raises RuntimeError if not even one thread can be started."""
-        super().__init__(threads_max, thread_name_prefix=name)
-        self.submit(int)
+        self._threads_max = threads_max
+        self._name = name
+        self._calls = _Calls()
+        self._threads: list[threading.Thread] = []
+        self._is_shut_down = False
+        self._add_thread()
+        # Without a shutdown, the threads end with the last reference to their pool.
+        weakref.finalize(self, self._calls.queue.put, None).atexit = False
 
-    def _adjust_thread_count(self) -> None:
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Queues a call. Raises RuntimeError after a shutdown."""
+        future: Future[T] = Future()
+        calls, call = self._calls, (future, partial(fn, *args, **kwargs))
+        with calls.lock:
+            if self._is_shut_down:
+                raise RuntimeError(f"the threads {self._name} take no more calls")
+            calls.queue.put(call)
+            calls.unfinished += 1
+            if len(self._threads) < min(calls.unfinished, self._threads_max):
+                with suppress(RuntimeError, MemoryError):  # those that are there make the call
+                    self._add_thread()
+        return future
+
+    def _add_thread(self) -> None:
+        name = f"{self._name}_{len(self._threads)}"
+        thread = threading.Thread(target=self._calls.make_all, name=name, daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Takes no more calls. Those that are queued are made, or cancelled; `wait` for the end of the last one."""
+        with self._calls.lock:
+            self._is_shut_down = True
+            if cancel_futures:
+                self._calls.cancel_queued()
+            self._calls.queue.put(None)
+        if wait:
+            for thread in self._threads:
+                thread.join()
+
+
+class _Calls:
+    """The calls of a pool, which its threads share. They do not hold the pool itself."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.queue: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        """A thread that finds None ends, and leaves it to the next one."""
+        self.unfinished = 0
+
+    def make_all(self) -> None:
+        while (call := self.queue.get()) is not None:
+            self._make(*call)
+            del call  # the wait for the next one keeps neither its arguments nor its result
+        self.queue.put(None)
+
+    def _make(self, future: Future[T], function: Callable[[], T]) -> None:
+        if not future.set_running_or_notify_cancel():
+            self._finish_one()
+            return
         try:
-            super()._adjust_thread_count()
-        except RuntimeError:  # the call is queued already, and would be made, but nobody would have its result
-            if not self._threads:
-                raise
+            result = function()
+        except BaseException as error:
+            self._finish_one()
+            future.set_exception(error)
+            del future, function  # this frame is in the traceback of the error
+        else:
+            self._finish_one()
+            future.set_result(result)
+
+    def _finish_one(self) -> None:
+        with self.lock:
+            self.unfinished -= 1
+
+    def cancel_queued(self) -> None:
+        with suppress(Empty):
+            while True:
+                if (call := self.queue.get_nowait()) is not None:
+                    call[0].cancel()
