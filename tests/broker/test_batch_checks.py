@@ -22,12 +22,13 @@ class Threads(Executor):
 
     def __init__(self) -> None:
         self.given: list[tuple[Future[Any], Callable[[], Any]]] = []
-        self.count = 0
+        self.positions: list[int] = []
+        """Of the slices that were to be checked."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **_: Any) -> Future[Any]:
         future: Future[Any] = Future()
         self.given.append((future, lambda: function(*arguments)))
-        self.count += 1
+        self.positions.append(arguments[0].position)
         return future
 
     def turn(self) -> None:
@@ -59,33 +60,34 @@ def test_a_log_is_checked_segment_by_segment_until_the_broker_stops(
             threads.turn()
             for _ in range(10):
                 await asyncio.sleep(0)
-        return threads.count
+        return len(threads.positions)
 
     assert asyncio.run(main()) == (1 if stops else 3)
     assert not log.damage.found
 
 
-def test_a_batch_that_is_suspected_during_a_check_is_looked_at_next(
+def test_all_batches_that_are_suspected_during_a_check_have_their_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Readers that begin anew come to a whole batch each time before they come to the damaged one."""
+    """Readers that begin anew come to whole batches each time, before and after the damaged one."""
     monkeypatch.setattr(batch_checks, "_PAUSE_S", 0)
     rig = Rig(tmp_path)
     log = rig.log()
-    for _ in range(2):
+    for _ in range(4):
         rig.append(log)
     partition: Any = type("Suspected", (), {"log": log})()
 
-    async def main() -> int:
+    async def main() -> list[int]:
         threads = Threads()
         failures = FailureLog(logging.getLogger("barnabas.test"), SYSTEM_CLOCK)
         checks = BatchChecks(asyncio.get_running_loop(), threads, failures)
-        for offset in (Offset(0), Offset(1)):
-            checks.suspect(partition, offset)
-        while threads.given:
+        for _ in range(4):
+            for offset in range(4):
+                checks.suspect(partition, Offset(offset))
             threads.turn()
             for _ in range(10):
                 await asyncio.sleep(0)
-        return threads.count
+        return threads.positions
 
-    assert asyncio.run(main()) == 2
+    size = log.size_bytes // 4
+    assert asyncio.run(main())[:4] == [0, size, 2 * size, 3 * size]

@@ -22,13 +22,14 @@ from barnabas.types import NO_OFFSET, Offset
 __all__ = ["BatchChecks"]
 
 _CHECKED_BYTES: Final = 1024 * 1024
+_WAITING_MAX: Final = 256
 _PAUSE_S: Final = 0.2
 """The time between two checks: a consumer that waits for many bytes reads from the same offset again and again, too."""
 
 
 class BatchChecks:
-    """Used on the event loop's thread. One check is made at a time. Of a replica's suspected batches the last one
-    waits meanwhile: who cannot use others comes back."""
+    """Used on the event loop's thread. One check is made at a time. Other suspected batches wait meanwhile, each for
+    its turn: readers of whole logs that begin anew come to all batches again and again, of which one is damaged."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: Executor, failures: FailureLog) -> None:
         self._loop = loop
@@ -36,8 +37,9 @@ class BatchChecks:
         self._failures = failures
         self._is_busy = False
         self._pause: asyncio.TimerHandle | None = None
-        self._suspected: dict[Partition, Offset] = {}
-        """The replicas with the offsets that are looked at next."""
+        self._suspected: dict[tuple[Partition, Offset], None] = {}
+        """The replicas and offsets that are looked at next, the first one first. Readers come back to what has no room
+        here."""
         self._waiting: dict[UnifiedLog, Offset] = {}
         """The logs that are checked as a whole next, with the base offset of the last segment that was checked."""
 
@@ -52,7 +54,8 @@ class BatchChecks:
     def suspect(self, partition: Partition, offset: Offset) -> None:
         """Checks the batches from the one with this offset on, and notes in the log what is wrong with them."""
         if self._is_busy:
-            self._suspected[partition] = offset
+            if len(self._suspected) < _WAITING_MAX:
+                self._suspected[partition, offset] = None
             return
         log = partition.log
         with contextlib.suppress(KafkaError):  # that is noted, or the offset is gone
@@ -87,7 +90,8 @@ class BatchChecks:
     def _go_on(self) -> None:
         self._is_busy = False
         while self._suspected and not self._is_busy:
-            self.suspect(*self._suspected.popitem())
+            self._suspected.pop(suspected := next(iter(self._suspected)))
+            self.suspect(*suspected)
         while self._waiting and not self._is_busy:
             log, checked = next(iter(self._waiting.items()))
             segment = next((each for each in log.segments if each.base_offset > checked and each.size), None)

@@ -83,7 +83,7 @@ def test_another_leads_and_the_damaged_log_is_copied_anew_and_kept(
     with caplog.at_level(logging.WARNING):
         assert values(cluster) == RECORDS
     assert cluster.leader("t") != leader
-    said = [record.getMessage() for record in caplog.records if "damaged" in record.getMessage()]
+    said = [record.getMessage() for record in caplog.records if " is damaged: " in record.getMessage()]
     assert len(said) == 1
     assert damaged.segments[1].path(".log") in said[0] or "t-0 is damaged" in said[0]
     cluster.wait_for(lambda: leader in cluster.in_sync_replicas("t"), what="the copy is in sync")
