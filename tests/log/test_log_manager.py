@@ -15,14 +15,11 @@ from barnabas.config.log_config import LogConfig
 from barnabas.errors import KafkaStorageError, UsageError
 from barnabas.log.directories.checkpoints import CLEAN_SHUTDOWN, HIGH_WATERMARK_CHECKPOINT
 from barnabas.log.directories.disk import Disk
-from barnabas.log.directories.placement import ReplicaPosition
 from barnabas.log.log_manager import LogManager
 from barnabas.types import TopicPartition
 from faulty_filesystem import FaultyFileSystem
 from log.log_files import refuse, synced_paths
 from log.manager_rig import A0, A1, B0, CONFIG, die, start
-
-FIRST_OF_TWO = ReplicaPosition(0, 2)
 
 
 def test_logs_are_there_after_a_clean_end(rig) -> None:
@@ -308,16 +305,16 @@ def test_a_new_log_is_made_where_there_is_room_and_a_damaged_ones_copy_on_anothe
     free = {one.path: 0, two.path: 1 << 40, three.path: 1 << 40}
     monkeypatch.setattr("barnabas.log.log_manager.free_bytes", free.__getitem__)
     partitions = [TopicPartition("a", number) for number in range(6)]
-    assert {manager.choose_directory(tp, FIRST_OF_TWO) for tp in partitions} == {two, three}
+    assert {manager.choose_directory(tp, 0) for tp in partitions} == {two, three}
     two.has_failed = True
-    assert {manager.choose_directory(tp, FIRST_OF_TWO) for tp in partitions} == {three}
+    assert {manager.choose_directory(tp, 0) for tp in partitions} == {three}
     two.has_failed = False
-    manager.create(A0, None, CONFIG, replica_position=FIRST_OF_TWO)
+    manager.create(A0, None, CONFIG, replica_position=0)
     home = manager.directory_of(A0)
     (other,) = {two, three} - {home}
-    assert manager.choose_directory(A0, FIRST_OF_TWO, anew=True) is other
+    assert manager.choose_directory(A0, 0, anew=True) is other
     free[other.path] = 1
-    assert manager.choose_directory(A0, FIRST_OF_TWO, room=100, anew=True) is home
+    assert manager.choose_directory(A0, 0, room=100, anew=True) is home
     assert manager.aside(A0) == ""
     assert manager.put_aside(A0) == manager.aside(A0) != manager.aside(A1)
     manager.shutdown()

@@ -64,15 +64,15 @@ def cluster(logs: LogManager) -> Cluster:
     ("replicas", "adding", "removing", "position"),
     [
         ((1,), (), (), None),
-        ((2, 1), (), (), (1, 2)),
-        ((2, 1, 3), (1,), (3,), (1, 2)),
+        ((2, 1), (), (), 1),
+        ((2, 1, 3), (1,), (3,), 1),
         ((1, 2), (1,), (2,), None),
-        ((1, 3, 2), (1, 3), (), (1, 3)),
+        ((1, 3, 2), (1, 3), (), 1),
         ((2, 3, 1), (3,), (1,), None),
     ],
 )
 def test_the_place_of_a_replica_among_the_others(
-    replicas: tuple[int, ...], adding: tuple[int, ...], removing: tuple[int, ...], position: tuple[int, int] | None
+    replicas: tuple[int, ...], adding: tuple[int, ...], removing: tuple[int, ...], position: int | None
 ) -> None:
     assert replica_position(PartitionImage(2, 0, replicas, replicas, 0, adding, removing), ME) == position
 

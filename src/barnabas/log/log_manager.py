@@ -40,7 +40,7 @@ from barnabas.log.directories.data_directory import (
 )
 from barnabas.log.directories.deletion_queue import DeletionQueue
 from barnabas.log.directories.disk import Disk, ResourcePool, default_pool_limit, fsync_directory
-from barnabas.log.directories.placement import DirectoryUse, ReplicaPosition, choose_directory
+from barnabas.log.directories.placement import DirectoryUse, choose_directory
 from barnabas.log.directories.space_reserve import free_bytes
 from barnabas.log.flush import FlushTask
 from barnabas.log.future_logs import FutureLog, FutureLogs
@@ -367,7 +367,7 @@ class LogManager:
         topic_id: uuid.UUID | None,
         config: LogConfig,
         *,
-        replica_position: ReplicaPosition | None = None,
+        replica_position: int | None = None,
     ) -> UnifiedLog:
         """Returns the log, and creates it in the preferred directory or in the one that `choose_directory` names.
         Raises KafkaStorageError."""
@@ -402,7 +402,7 @@ class LogManager:
     def choose_directory(
         self,
         topic_partition: TopicPartition,
-        replica_position: ReplicaPosition | None,
+        replica_position: int | None,
         *,
         room: int = _ROOM_MIN,
         anew: bool = False,

@@ -12,7 +12,6 @@ from uuid import UUID
 
 from barnabas.config.log_config import LogConfig
 from barnabas.errors import KafkaError, KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
-from barnabas.log.directories.placement import ReplicaPosition
 from barnabas.log.log_manager import LogManager
 from barnabas.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from barnabas.replication.partition import Partition
@@ -27,8 +26,8 @@ AT_ONCE_MAX: Final = 100
 size need not ask again."""
 
 
-def replica_position(assigned: PartitionImage, broker_id: BrokerId) -> ReplicaPosition | None:
-    """Returns the place of a broker among the replicas that a partition is to have; None if there are no others.
+def replica_position(assigned: PartitionImage, broker_id: BrokerId) -> int | None:
+    """Returns the place of a broker, from 0, among the replicas that a partition is to have; None without others.
 
     One that takes another's place has that number. Where replicas are only added, those that are there come first,
     though others may be preferred.
@@ -39,7 +38,7 @@ def replica_position(assigned: PartitionImage, broker_id: BrokerId) -> ReplicaPo
         replicas.sort(key=lambda replica: replica in adding)
     if broker_id not in replicas or len(replicas) == 1:
         return None
-    return ReplicaPosition(replicas.index(broker_id), len(replicas))
+    return replicas.index(broker_id)
 
 
 class ReplicaManager:
@@ -321,7 +320,7 @@ class ReplicaManager:
             return None
 
     def _open(
-        self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, position: ReplicaPosition | None
+        self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, position: int | None
     ) -> Partition:
         if topic_partition in self._to_delete:
             self._log_manager.delete(topic_partition)
