@@ -22,14 +22,16 @@ from barnabas.types import NO_OFFSET, Offset
 __all__ = ["BatchChecks"]
 
 _CHECKED_BYTES: Final = 1024 * 1024
-_WAITING_MAX: Final = 256
+_WAITING_MAX: Final = 64
+"""The suspected batches of a replica."""
 _PAUSE_S: Final = 0.2
 """The time between two checks: a consumer that waits for many bytes reads from the same offset again and again, too."""
 
 
 class BatchChecks:
     """Used on the event loop's thread. One check is made at a time. Other suspected batches wait meanwhile, each for
-    its turn: readers of whole logs that begin anew come to all batches again and again, of which one is damaged."""
+    its turn: readers of whole logs that begin anew come to all batches again and again, of which one is damaged. The
+    replicas take turns as well, and with them the logs that are checked as a whole."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: Executor, failures: FailureLog) -> None:
         self._loop = loop
@@ -37,11 +39,12 @@ class BatchChecks:
         self._failures = failures
         self._is_busy = False
         self._pause: asyncio.TimerHandle | None = None
-        self._suspected: dict[tuple[Partition, Offset], None] = {}
-        """The replicas and offsets that are looked at next, the first one first. Readers come back to what has no room
-        here."""
+        self._suspected: dict[Partition, dict[Offset, None]] = {}
+        """The replicas whose batches are looked at next, with the offsets of these. Readers come back to what has no
+        room here."""
         self._waiting: dict[UnifiedLog, Offset] = {}
         """The logs that are checked as a whole next, with the base offset of the last segment that was checked."""
+        self._is_turn_of_logs = False
 
     def stop(self) -> None:
         """Begins no further check. One of a segment may be under way."""
@@ -54,8 +57,9 @@ class BatchChecks:
     def suspect(self, partition: Partition, offset: Offset) -> None:
         """Checks the batches from the one with this offset on, and notes in the log what is wrong with them."""
         if self._is_busy:
-            if len(self._suspected) < _WAITING_MAX:
-                self._suspected[partition, offset] = None
+            offsets = self._suspected.setdefault(partition, {})
+            if len(offsets) < _WAITING_MAX:
+                offsets[offset] = None
             return
         log = partition.log
         with contextlib.suppress(KafkaError):  # that is noted, or the offset is gone
@@ -89,9 +93,22 @@ class BatchChecks:
 
     def _go_on(self) -> None:
         self._is_busy = False
+        self._is_turn_of_logs = not self._is_turn_of_logs
+        if self._is_turn_of_logs:
+            self._check_waiting()
+        self._check_suspected()
+        self._check_waiting()
+
+    def _check_suspected(self) -> None:
         while self._suspected and not self._is_busy:
-            self._suspected.pop(suspected := next(iter(self._suspected)))
-            self.suspect(*suspected)
+            partition, offsets = next(iter(self._suspected.items()))
+            del self._suspected[partition]
+            offsets.pop(offset := next(iter(offsets)))
+            if offsets:
+                self._suspected[partition] = offsets  # behind the others
+            self.suspect(partition, offset)
+
+    def _check_waiting(self) -> None:
         while self._waiting and not self._is_busy:
             log, checked = next(iter(self._waiting.items()))
             segment = next((each for each in log.segments if each.base_offset > checked and each.size), None)
