@@ -167,6 +167,18 @@ def test_epochs_that_an_old_copy_of_the_file_lacks_are_found(rig, verification: 
     assert log.leader_epochs.entries == [(0, 0), (3, 2), (5, 6)]
 
 
+@pytest.mark.parametrize("verification", Verification)
+def test_an_empty_active_segment_does_not_hide_that_the_epochs_are_old(rig, verification: Verification) -> None:
+    """A full disk can refuse the append for which a segment was rolled."""
+    log = rig.log()
+    for epoch in (0, 3, 3, 5):
+        rig.append(log, 2, epoch=epoch)
+    log.roll()
+    log.leader_epochs.replace_all([(0, 0)])
+    log = rig.reopen(log, verification)
+    assert log.leader_epochs.entries == [(0, 0), (3, 2), (5, 6)]
+
+
 def test_a_log_that_was_closed_does_not_take_one_without_epochs_for_its_own(rig) -> None:
     log = rig.log()
     for epoch in (0, 3, 3, 5):

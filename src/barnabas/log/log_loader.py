@@ -58,7 +58,7 @@ from barnabas.log.log_segment import DELETED_SUFFIX, OFFSET_DELTA_MAX, LogSegmen
 from barnabas.log.producers.producer_state_manager import DEFAULT_PRODUCER_EXPIRATION_MS, ProducerStateManager
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.records.batch import MAGIC
-from barnabas.types import FIRST_OFFSET, LeaderEpoch, Offset, TopicPartition
+from barnabas.types import FIRST_OFFSET, NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicPartition
 
 __all__ = ["LogEnvironment", "LogState", "Verification", "create_log", "load_log"]
 
@@ -309,6 +309,10 @@ class _Loader:
         epochs.truncate_from_end(Offset(self.end_offset + 1))  # an epoch may have begun at the end, without a record
         if self._state.verification is not Verification.NONE:
             epochs.writes += 1  # the last process may have written it without a sync
+        if not self._epochs and len(segments) > 1:  # nothing was verified: the active segment is empty
+            end = self._checked_end(segments[-2], segments[-1].base_offset)
+            if end is not None and end.leader_epoch != NO_LEADER_EPOCH:
+                self._epochs.append((end.leader_epoch, Offset(end.offset - 1)))
         if self._epochs:
             self._epochs.append((self._epochs[-1][0], Offset(self.end_offset - 1)))
         if not is_whole or any(
