@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 
 import pytest
 
@@ -69,6 +69,23 @@ def test_a_shutdown_makes_what_is_queued_or_cancels_it(cancel: bool) -> None:
             queued.result()
     else:
         assert queued.result() == 7
+
+
+def test_an_exception_does_not_wait_for_what_is_queued() -> None:
+    begun, going_on = threading.Event(), threading.Event()
+
+    def run() -> None:
+        with ThreadPool(1, "test") as pool:
+            calls.append(pool.submit(lambda: (begun.set(), going_on.wait(60))))
+            calls.append(pool.submit(int))
+            assert begun.wait(60)
+            calls[1].add_done_callback(lambda _: going_on.set())
+            raise KeyError
+
+    calls: list[Future[object]] = []
+    with pytest.raises(KeyError):
+        run()
+    assert [call.cancelled() for call in calls] == [False, True]
 
 
 def test_an_error_is_the_callers_and_the_thread_goes_on() -> None:

@@ -29,8 +29,11 @@ def import_late(name: str) -> ModuleType:
 
 @contextlib.contextmanager
 def _lent() -> Iterator[None]:
-    while _kept:
+    try:
         os.close(_kept.pop())
+    except IndexError:  # nobody has set one aside, or another thread needs it at this moment
+        yield
+        return
     try:
         yield
     finally:

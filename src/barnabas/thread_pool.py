@@ -65,6 +65,10 @@ class ThreadPool(Executor):
             for thread in self._threads:
                 thread.join()
 
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Waits for the end of all calls; after an exception for those that have begun."""
+        self.shutdown(cancel_futures=kind is not None)
+
 
 class _Calls:
     """The calls of a pool, which its threads share. They do not hold the pool itself."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Final
 
+from barnabas.late_imports import import_late
 from barnabas.log.directories.checkpoints import METADATA_COPY
 from barnabas.metadata.image import MetadataImage
 
@@ -46,8 +47,7 @@ class MetadataCopier:
         done.add_done_callback(lambda _: self._on_written(image.version))
 
     def _write_all(self, image: MetadataImage) -> None:
-        from barnabas.broker.cluster.metadata_copy import write_copy  # a start need not wait for it
-
+        write_copy = import_late("barnabas.broker.cluster.metadata_copy").write_copy  # a start need not wait for it
         for path in self._paths:
             try:
                 write_copy(path, image)

@@ -289,8 +289,9 @@ class Broker:
             self.log_dir_moves.resume()
         schedule_tasks(self, self._scheduler, self._executor, self._refill_reserves)
         if advertised_names(config):
-            # The DNS may be slow: nothing waits for this thread, not even a stop.
-            threading.Thread(target=self._check_advertised_names, name="barnabas-names", daemon=True).start()
+            # The DNS may be slow: nothing waits for this thread, not even a stop, and without it the broker serves.
+            with contextlib.suppress(RuntimeError):
+                threading.Thread(target=self._check_advertised_names, name="barnabas-names", daemon=True).start()
 
     def _accept(self, acceptor: Acceptor, listeners: Sequence[tuple[socket.socket, Endpoint]]) -> None:
         """Accepts connections of clients. In a cluster the controller has taken this broker in by then: a broker that

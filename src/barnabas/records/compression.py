@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from barnabas.errors import BarnabasError
+from barnabas.late_imports import import_late
 from barnabas.records.batch import Buffer
 
 __all__ = [
@@ -181,7 +182,7 @@ def _gunzip(data: Buffer, max_bytes: int) -> bytes:
 
 
 def _snappy(data: Buffer, _level: int | None) -> bytes:
-    from cramjam import snappy
+    snappy = import_late("cramjam").snappy
 
     view = memoryview(data)
     parts = [_XERIAL_HEADER]
@@ -220,11 +221,11 @@ def _unsnappy(data: Buffer, max_bytes: int) -> bytes:
 
 
 def _unsnappy_block(block: memoryview, max_bytes: int) -> bytes:
-    from cramjam import DecompressionError, snappy
+    cramjam = import_late("cramjam")
 
     try:
-        size = snappy.decompress_raw_len(block)
-    except (DecompressionError, OSError, ValueError) as error:
+        size = cramjam.snappy.decompress_raw_len(block)
+    except (cramjam.DecompressionError, OSError, ValueError) as error:
         raise DamagedData(f"snappy: {error}") from None
     if size > max_bytes:
         raise _too_large(max_bytes)
@@ -232,8 +233,8 @@ def _unsnappy_block(block: memoryview, max_bytes: int) -> bytes:
     if size > 64 * len(block):
         raise DamagedData(f"snappy: a block of {len(block)} bytes claims to hold {size}")
     try:
-        return bytes(snappy.decompress_raw(block))
-    except (DecompressionError, OSError, ValueError) as error:
+        return bytes(cramjam.snappy.decompress_raw(block))
+    except (cramjam.DecompressionError, OSError, ValueError) as error:
         raise DamagedData(f"snappy: {error}") from None
 
 
@@ -241,7 +242,7 @@ def _unsnappy_block(block: memoryview, max_bytes: int) -> bytes:
 
 
 def _lz4(data: Buffer, level: int | None) -> bytes:
-    from lz4 import frame
+    frame = import_late("lz4.frame")
 
     # Kafka's default level 9 is its fast compressor, level 0 of lz4; Java reads frames of independent blocks only
     compressed: bytes = frame.compress(
@@ -272,9 +273,7 @@ def compress_lz4_blocks(data: Buffer) -> bytes:
 
 @functools.cache
 def _lz4_block() -> Any:
-    from lz4 import block
-
-    return block
+    return import_late("lz4.block")
 
 
 def _unlz4(data: Buffer, max_bytes: int) -> bytes:
@@ -320,7 +319,7 @@ def _unlz4_blocks(view: memoryview, max_bytes: int) -> bytes:
 
 def _unlz4_frame(data: memoryview, max_bytes: int) -> bytes:
     """Decompresses any other frame."""
-    from lz4 import frame
+    frame = import_late("lz4.frame")
 
     context: Any = getattr(_local, "lz4_context", None) or frame.create_decompression_context()
     _local.lz4_context = None  # kept again only after a whole frame
@@ -360,16 +359,13 @@ def _zstd(data: Buffer, level: int | None) -> bytes:
     number = 3 if level is None else level
     compressor = compressors.get(number)
     if compressor is None:
-        import zstandard
-
-        compressor = compressors[number] = zstandard.ZstdCompressor(level=number)
+        compressor = compressors[number] = import_late("zstandard").ZstdCompressor(level=number)
     compressed: bytes = compressor.compress(data)
     return compressed
 
 
 def _unzstd(data: Buffer, max_bytes: int) -> bytes:
-    import zstandard
-
+    zstandard = import_late("zstandard")
     decompressor = getattr(_local, "zstd_decompressor", None)
     if decompressor is None:
         decompressor = _local.zstd_decompressor = zstandard.ZstdDecompressor()

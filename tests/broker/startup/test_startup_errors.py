@@ -18,6 +18,7 @@ from barnabas.testing import Broker
 from barnabas.types import TopicPartition
 from broker.sent_requests import batch, produce
 from broker.wire import Wire, server_of
+from no_more_threads import refuse_threads
 
 
 class Outcome(NamedTuple):
@@ -254,3 +255,11 @@ def test_lost_indexes_are_built_again(data: Path) -> None:
     for name in (".index", ".timeindex"):
         (data / "t-0" / f"{0:020}{name}").unlink(missing_ok=True)
     assert restarted(data) == [b"%d" % number for number in range(20)]
+
+
+def test_without_a_thread_that_looks_advertised_names_up_it_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_threads(monkeypatch, "barnabas-names")
+    with Broker(data_dir=tmp_path, settings={"advertised.listeners": "PLAINTEXT://no.test:9092"}) as broker:
+        assert server_of(broker).endpoints

@@ -460,7 +460,7 @@ class ZooKeeperSession:
         try:
             end.start()
         except RuntimeError:
-            # The system gives no further thread: ZooKeeper ends the session when it hears nothing more.
+            # The system gives no further thread: ZooKeeper ends the session when this process has ended.
             return
         end.join(_CLOSE_MAX_S)
 

@@ -16,6 +16,7 @@ from barnabas.broker.handlers.topics.metadata import CLUSTER_OPERATIONS, NOT_ASK
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
 from barnabas.errors import InvalidRequest, KafkaError, MismatchedEndpointType, UnsupportedEndpointType
+from barnabas.late_imports import import_late
 from barnabas.metadata.unreached_peer import UnreachedPeer
 from barnabas.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -75,9 +76,9 @@ async def _with_wishes(
 async def _unreached_peers(broker: BrokerServices, wait_s: float) -> list[UnreachedPeer]:
     if broker.peers is None:
         return []
-    from barnabas.broker.peers.reachability import unreached_peers  # a broker alone has no use for it
-
-    return await unreached_peers(broker.node_id, broker.image, broker.peers, wait_s)
+    reachability = import_late("barnabas.broker.peers.reachability")  # a broker alone has no use for it
+    found: list[UnreachedPeer] = await reachability.unreached_peers(broker.node_id, broker.image, broker.peers, wait_s)
+    return found
 
 
 def _json(rows: Sequence[LeaderChange] | Sequence[UnreachedPeer]) -> str:

@@ -1,0 +1,44 @@
+"""Modules at their first use, in a process without a free descriptor."""
+
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import errno
+import os
+import resource
+import sys
+from barnabas.late_imports import keep_descriptor
+from barnabas.records.compression import CODECS, compress, decompress
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+if sys.argv[1] == "kept":
+    keep_descriptor()
+
+def free():
+    taken = []
+    try:
+        while True:
+            taken.append(os.dup(0))
+    except OSError as error:
+        assert error.errno == errno.EMFILE
+    return taken
+
+taken = free()
+for codec in range(1, len(CODECS)):
+    assert decompress(codec, compress(codec, b"x" * 1000), 1000) == b"x" * 1000
+os.close(taken.pop())
+print(len(free()), "is free")
+"""
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_batch_of_a_codec_that_was_not_met_before_finds_its_library(kept: bool) -> None:
+    command = [sys.executable, "-c", SCRIPT, "kept" if kept else "not kept"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if kept:
+        assert (done.stdout, done.stderr) == ("1 is free\n", "")
+    else:
+        assert "Error" in done.stderr
