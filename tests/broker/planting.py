@@ -2,7 +2,8 @@
 
 Programs that a test starts have the bug as well. All run on plain Python: a compiled module ignores what is planted in
 it, or is none the wiser of what is planted beside it. A bug that cannot be planted any more, because the code has
-changed, ends the session; one that fails by itself, where it is planted, counts as not found.
+changed, ends the session; one that fails by itself, where it is planted, counts as not found, and so does one with
+which a test's fixtures fail, before the test has looked.
 """
 
 import os
@@ -167,7 +168,8 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     said = (report.longreprtext, *(text for _, text in report.sections))
-    if hasattr(report, "wasxfail") and any(map(BREAKS.search, said)):
+    is_found = report.when == "call" and not any(map(BREAKS.search, said))
+    if hasattr(report, "wasxfail") and not is_found:
         report.outcome = "failed"
         del report.wasxfail
     return report
