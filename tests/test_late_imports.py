@@ -1,10 +1,16 @@
-"""Modules at their first use, in a process without a free descriptor."""
+"""Modules at their first use, in a process without a free descriptor, or without memory for them."""
 
+import errno
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
 
+from barnabas import late_imports
+from barnabas.late_imports import import_late
+
+EXTENSION = "/barnabas/broker/handlers/records/produce.cpython-311-x86_64-linux-gnu.so"
 SCRIPT = """
 import errno
 import os
@@ -42,3 +48,21 @@ def test_a_batch_of_a_codec_that_was_not_met_before_finds_its_library(kept: bool
         assert (done.stdout, done.stderr) == ("1 is free\n", "")
     else:
         assert "Error" in done.stderr
+
+
+def test_a_compiled_module_that_finds_no_memory_is_refused_by_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> ModuleType:
+        text = f"{EXTENSION}: failed to map segment from shared object"
+        raise ImportError(text, name=name, path=EXTENSION)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(late_imports, "import_module", refuse)
+        with pytest.raises(OSError, match="failed to map segment from shared object") as caught:
+            import_late("ast")
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOMEM, EXTENSION)
+    assert import_late("ast").parse
+
+
+def test_a_module_that_does_not_exist_is_no_matter_of_memory() -> None:
+    with pytest.raises(ImportError):
+        import_late("barnabas.nothing")

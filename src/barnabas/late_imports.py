@@ -1,9 +1,11 @@
 """Imports modules at their first use, also when the process has no descriptor left by then."""
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES
 from types import ModuleType
 
 __all__ = ["import_late", "keep_descriptor"]
@@ -19,12 +21,21 @@ def keep_descriptor() -> None:
 
 def import_late(name: str) -> ModuleType:
     """Returns a module, and imports it if it is not there yet: with the descriptor that is set aside, where it is
-    needed. Raises ImportError, OSError."""
+    needed. Raises ImportError, OSError: the latter also for a compiled module for which the system has no memory."""
     try:
         return import_module(name)
     except (OSError, ImportError):  # the latter comes from a compiled module
         with _lent():
-            return import_module(name)
+            return _imported(name)
+
+
+def _imported(name: str) -> ModuleType:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        if error.path is None or not error.path.endswith(tuple(EXTENSION_SUFFIXES)):
+            raise
+        raise OSError(errno.ENOMEM, error.msg.rpartition(": ")[2], error.path) from None
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """Requests of a broker to the controller, which is another broker or the same one."""
 
 import asyncio
+import errno
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -10,7 +11,7 @@ import pytest
 from barnabas.broker.peers.controller_channel import ControllerChannel
 from barnabas.broker.peers.peer_connections import Role
 from barnabas.controller import isr_control
-from barnabas.errors import StaleBrokerEpoch
+from barnabas.errors import KafkaStorageError, StaleBrokerEpoch
 from barnabas.protocol.peer_messages.give_up_replicas import (
     GivenUpReplica,
     GiveUpReplicasRequest,
@@ -71,3 +72,15 @@ def test_the_error_of_the_response_is_raised(controller_id: int) -> None:
     world.error_code = StaleBrokerEpoch.code
     with pytest.raises(StaleBrokerEpoch, match=f"broker {controller_id} as the controller refuses GIVE_UP_REPLICAS"):
         world.ask()
+
+
+def test_a_handler_that_cannot_be_loaded_now_is_an_error_that_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> None:
+        raise OSError(errno.ENOMEM, "failed to map segment from shared object", f"{name}.so")
+
+    world = World(controller_id=1)
+    with monkeypatch.context() as patch:
+        patch.setattr("barnabas.broker.peers.controller_channel.import_late", refuse)
+        with pytest.raises(KafkaStorageError, match="failed to map segment"):
+            world.ask()
+    assert world.ask() == GiveUpReplicasResponse()

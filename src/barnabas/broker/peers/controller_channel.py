@@ -5,7 +5,7 @@ from typing import Any
 from barnabas.broker.handlers import HANDLER_MODULES
 from barnabas.broker.peers.peer_connections import PeerConnections, Role
 from barnabas.broker.services import BrokerServices
-from barnabas.errors import error_for
+from barnabas.errors import as_kafka_error, error_for
 from barnabas.late_imports import import_late
 from barnabas.protocol.apis import ApiKey
 from barnabas.protocol.schema import Request
@@ -26,7 +26,11 @@ class ControllerChannel:
         broker = self._broker
         controller_id, name = broker.image.controller_id, ApiKey(request.API_KEY).name
         if controller_id == broker.node_id:
-            response = await import_late(HANDLER_MODULES[name.lower()]).handle(broker, request, None)
+            try:
+                handler = import_late(HANDLER_MODULES[name.lower()])
+            except OSError as error:
+                raise as_kafka_error(error) from error
+            response = await handler.handle(broker, request, None)
         else:
             response = await self._peers.send(controller_id, request, role=role, timeout_s=timeout_s)
         if response.error_code:
