@@ -233,12 +233,12 @@ def error_for(code: int, message: str = "") -> KafkaError:
 
 
 def as_kafka_error(error: BaseException) -> KafkaError:
-    """Returns the error that a client gets: a KafkaError as it is, KafkaStorageError for an OSError, which may pass,
-    and UnknownServerError for a bug."""
+    """Returns the error that a client gets: a KafkaError as it is, KafkaStorageError for an OSError or for a lack of
+    memory, which may pass, and UnknownServerError for a bug."""
     if isinstance(error, KafkaError):
         return error
     text = f"{type(error).__name__}: {error}"
-    return KafkaStorageError(text) if isinstance(error, OSError) else UnknownServerError(text)
+    return KafkaStorageError(text) if isinstance(error, OSError | MemoryError) else UnknownServerError(text)
 
 
 def error_name(code: int) -> str:

@@ -35,7 +35,9 @@ def _imported(name: str) -> ModuleType:
     except ImportError as error:
         if error.path is None or not error.path.endswith(tuple(EXTENSION_SUFFIXES)):
             raise
-        raise OSError(errno.ENOMEM, error.msg.rpartition(": ")[2], error.path) from None
+        reason = error.msg.rpartition(": ")[2]
+        lacks = {os.strerror(number): number for number in (errno.EMFILE, errno.ENFILE)}
+        raise OSError(lacks.get(reason, errno.ENOMEM), reason, error.path) from None
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Threads for calls that block, also where the system gives this process no further one, and until its very end."""
 
+import errno
 import threading
 import weakref
 from collections.abc import Callable
@@ -8,6 +9,8 @@ from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, TypeVar
+
+from barnabas.out_of_memory import end_if_out_of_memory
 
 __all__ = ["ThreadPool"]
 
@@ -24,13 +27,16 @@ class ThreadPool(Executor):
     """
 
     def __init__(self, threads_max: int, name: str) -> None:
-        """Raises RuntimeError if not even one thread can be started."""
+        """Raises OSError if not even one thread can be started."""
         self._threads_max = threads_max
         self._name = name
         self._calls = _Calls()
         self._threads: list[threading.Thread] = []
         self._is_shut_down = False
-        self._add_thread()
+        try:
+            self._add_thread()
+        except RuntimeError:
+            raise OSError(errno.ENOMEM, "the system gives no further thread (memory, ulimit -u, pids.max)") from None
         # Without a shutdown, the threads end with the last reference to their pool.
         weakref.finalize(self, self._calls.queue.put, None).atexit = False
 
@@ -92,6 +98,7 @@ class _Calls:
         try:
             result = function()
         except BaseException as error:
+            end_if_out_of_memory(error)
             self._finish_one()
             future.set_exception(error)
             del future, function  # this frame is in the traceback of the error

@@ -20,6 +20,7 @@ from barnabas.errors import (
 )
 from barnabas.log.future_logs import FutureLog
 from barnabas.log.log_manager import LogManager
+from barnabas.out_of_memory import end_if_out_of_memory
 from barnabas.replication.log_dir_move import LogDirMove
 from barnabas.replication.rate_limiter import RateLimiter
 from barnabas.replication.replica_manager import ReplicaManager
@@ -150,6 +151,7 @@ class LogDirMoves:
             if move.is_in_place:
                 self._loop.call_later(CLEAN_UP_AGAIN_S, self._clean_up_again, move)
         except Exception as error:  # a bug must not end the other moves
+            end_if_out_of_memory(error)
             self._log.exception("moving %s failed", topic_partition)
             self._report(move, future, repr(error))
         if not move.is_in_place:

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from barnabas.network.after_requests import AfterRequests
 from barnabas.network.connection import PendingReply
+from barnabas.out_of_memory import end_if_out_of_memory
 from barnabas.replication.partition import Partition
 
 __all__ = ["DelayedOperation", "DelayedOperationPurgatory"]
@@ -94,6 +95,7 @@ class DelayedOperation:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
+        end_if_out_of_memory(error)
         # A bug of ours: the client must not wait for a response that never comes.
         _log.error("a delayed request failed", exc_info=error)
         if self._reply is not None:

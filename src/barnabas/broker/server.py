@@ -173,7 +173,7 @@ class Broker:
         self.time_slicer = TimeSlicer(loop)
         self.sliced_responses = SlicedResponses(self.time_slicer, self.log)
         self.purgatory = DelayedOperationPurgatory(loop, self.time_slicer.after_requests)
-        self.batch_validator = BatchValidator(loop, self.log)
+        self.batch_validator = BatchValidator(loop, self.failures)
         self.fetch_sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots, clock)
         self.metadata_cache: dict[tuple[int, int], dict[str, tuple[TopicImage, bytes]]] = {}
         self.endpoints: tuple[Endpoint, ...] = ()

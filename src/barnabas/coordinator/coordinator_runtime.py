@@ -39,6 +39,7 @@ from barnabas.errors import (
     RequestTimedOut,
     as_kafka_error,
 )
+from barnabas.out_of_memory import end_if_out_of_memory
 from barnabas.records.builder import BatchBuilder, build_control_batch
 from barnabas.types import NO_PRODUCER_ID, LeaderEpoch, Offset, ProducerId
 
@@ -308,6 +309,7 @@ class CoordinatorRuntime(Generic[S, R]):
     def _refusal(self, context: CoordinatorContext[S], error: Exception) -> KafkaError:
         """Returns the error for the reply, and logs it if it is a bug: the operation may be a timer's, and a request
         must not wait for ever."""
+        end_if_out_of_memory(error)
         if not isinstance(error, KafkaError):
             self._logger.error("An operation on %s-%d failed", self.topic, context.partition, exc_info=error)
         return as_kafka_error(error)
@@ -465,6 +467,7 @@ class CoordinatorRuntime(Generic[S, R]):
         context.waiters.serve(self._logger)
 
     def _fail(self, context: CoordinatorContext[S], error: Exception) -> None:
+        end_if_out_of_memory(error)
         if context in self._load_queue:
             self._load_queue.remove(context)
         self._logger.log(

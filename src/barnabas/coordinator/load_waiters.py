@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from barnabas.coordinator.timers import Scheduler, TimerHandle
 from barnabas.errors import KafkaError, as_kafka_error
+from barnabas.out_of_memory import end_if_out_of_memory
 
 __all__ = ["LoadWaiters"]
 
@@ -82,6 +83,7 @@ class LoadWaiters:
             try:
                 waiter.serve(waiter.answer)
             except Exception as error:
+                end_if_out_of_memory(error)
                 # A bug of ours: the other requests must be served, and its client must not wait for ever.
                 logger.exception("a request that waited for its partition to be read failed")
                 waiter.answer(as_kafka_error(error))

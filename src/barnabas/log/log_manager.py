@@ -48,6 +48,7 @@ from barnabas.log.log_loader import LogEnvironment, ProgressCallback, Verificati
 from barnabas.log.moved_logs import LogInDirectory, choose_log, mark_replaced, replaced_logs, set_aside
 from barnabas.log.producers.producer_state_manager import ALL_PRODUCERS_MAX, DEFAULT_PRODUCER_EXPIRATION_MS, fair_share
 from barnabas.log.unified_log import UnifiedLog
+from barnabas.out_of_memory import WAY_OUT, end_if_out_of_memory
 from barnabas.thread_pool import ThreadPool
 from barnabas.types import FIRST_OFFSET, BrokerId, Offset, TopicPartition
 
@@ -61,6 +62,7 @@ WAYS_OUT: Final = {
     errno.EACCES: "let the broker's user write there, or choose another with --data-dir",
     errno.EMFILE: "raise the limit on open files (ulimit -n)",
     errno.ENFILE: "raise the machine's limit on open files (fs.file-max)",
+    errno.ENOMEM: WAY_OUT,
 }
 """The advice for an operator about an error of the operating system."""
 _ROOM_MIN: Final = 16 * 1024**2
@@ -329,6 +331,7 @@ class LogManager:
             except KafkaStorageError as error:
                 failures[home] = error
             except Exception as error:  # a bug in one log must not leave the others open
+                end_if_out_of_memory(error)
                 _log.exception("closing %s failed", log.topic_partition)
                 failures[home] = KafkaStorageError(f"{log.topic_partition}: {error!r}")
         try:

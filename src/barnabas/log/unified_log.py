@@ -33,6 +33,7 @@ from barnabas.log.log_segments import LogSegments
 from barnabas.log.producers.producer_recovery import note_batch, read_end_marker, rebuild_producers
 from barnabas.log.producers.producer_state_manager import EndMarker, ProducerEntry, ProducerStateManager
 from barnabas.log.producers.verification_guards import Sender, VerificationGuard
+from barnabas.out_of_memory import end_if_out_of_memory
 from barnabas.records.batch import CHECKED_POSITION, MAGIC, PREFIX, TRANSACTIONAL_FLAG, BatchHeader, Buffer
 from barnabas.records.file_slice import FileSlice
 from barnabas.records.validation import ValidatedBatch, validate_replicated
@@ -459,6 +460,7 @@ class UnifiedLog:
     def _not_entered(self, error: Exception) -> KafkaStorageError:
         """Takes the log offline after a batch was written but the state was not updated: the next batch must not get
         its offsets."""
+        end_if_out_of_memory(error)
         return self.take_offline(f"a batch in {self.directory} could not be entered: {error!r}")
 
     @contextlib.contextmanager

@@ -57,7 +57,8 @@ def bring_in(file_slice: FileSlice, position: int, size: int) -> None:
     """Waits until the bytes at `position` of the slice are in the page cache. Runs in a thread.
 
     It reads the bytes, upon which the kernel reads ahead by itself (POSIX_FADV_WILLNEED would disable that: 160 waits
-    instead of 3 for 400 MB). An error of the disk is not raised: the send that follows gets it again.
+    instead of 3 for 400 MB). An error of the disk is not raised: the send that follows gets it again. Nor is a lack of
+    memory: that send waits for the disk instead.
     """
     start = file_slice.position + position
     try:
@@ -68,7 +69,7 @@ def bring_in(file_slice: FileSlice, position: int, size: int) -> None:
             if count == 0:
                 return
             start, size = start + count, size - count
-    except OSError:
+    except (OSError, MemoryError):
         return
 
 

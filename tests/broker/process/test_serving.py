@@ -8,13 +8,17 @@ import socket
 import struct
 import subprocess
 import sys
-from functools import partial
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from barnabas.broker.process.serving import _end_without_memory
+from barnabas.broker.process.serving import _end_without_memory, _tell_exception, run
+from barnabas.config.broker import BrokerConfig
+from barnabas.out_of_memory import WAY_OUT, end_if_out_of_memory
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.thread_pool import ThreadPool
 from broker.sent_requests import append
 from broker.wire import Wire
 from cli.serve.processes import Serve
@@ -86,32 +90,127 @@ def test_a_service_manager_that_is_gone_holds_up_nobody(
     assert process.wait(60) == 0
 
 
+class Dropped:
+    """An object whose end finds no memory."""
+
+    def __del__(self) -> None:
+        raise MemoryError
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+def in_a_callback() -> None:
+    asyncio.get_running_loop().call_soon(fail, MemoryError())
+
+
+def in_a_thread() -> None:
+    threading.Thread(target=fail, args=[MemoryError()]).start()
+
+
+def where_nobody_can_catch_it() -> None:
+    Dropped()
+
+
+def in_a_callback_of_a_call_in_a_thread() -> None:
+    with ThreadPool(1, "test") as pool:
+        pool.submit(int).add_done_callback(lambda _: fail(MemoryError()))
+
+
+def in_what_runs_the_loop() -> None:
+    raise MemoryError
+
+
+def in_the_handler_of_exceptions() -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda *_: fail(MemoryError()))
+    loop.call_soon(fail, ValueError("another"))
+
+
+@pytest.mark.parametrize(
+    ("run_out", "place"),
+    [
+        (in_a_callback, "fail"),
+        (in_a_thread, "fail"),
+        (where_nobody_can_catch_it, "Dropped.__del__"),
+        (in_a_callback_of_a_call_in_a_thread, "fail"),
+        (in_the_handler_of_exceptions, "fail"),
+        (in_what_runs_the_loop, "in_what_runs_the_loop"),
+    ],
+)
 def test_a_broker_whose_memory_runs_out_in_the_middle_of_something_ends_as_in_a_crash(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    run_out: Callable[[], None], place: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ended: list[int] = []
-    over = asyncio.Event()
+    over = threading.Event()
 
     def leave(code: int) -> None:
         ended.append(code)
         over.set()
 
     monkeypatch.setattr(os, "_exit", leave)
-
-    def fail(error: Exception) -> None:
-        raise error
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(partial(_end_without_memory, logging.getLogger("barnabas.test")))
-        for error in (ValueError("a bug"), MemoryError()):
-            loop.call_soon(fail, error)
-        await over.wait()
+        loop.set_exception_handler(_tell_exception)
+        loop.call_soon(fail, ValueError("a bug"))
+        await asyncio.sleep(0)
+        run_out()
+        await asyncio.to_thread(over.wait, 60)
 
-    asyncio.run(scenario())
-    assert ended == [1]
+    with _end_without_memory(logging.getLogger("barnabas.test")):
+        asyncio.run(scenario())
+    assert ended[:1] == [1]  # it goes on here
     told = [record for record in caplog.records if record.name == "barnabas.test"]
-    assert [(record.getMessage(), record.exc_info) for record in told] == [
-        ("memory has run out: this broker ends, and has to be started again", None)
+    assert [(record.getMessage(), record.exc_info) for record in told[:1]] == [
+        (f"memory has run out in {place}: this broker ends, and has to be started again; {WAY_OUT}", None)
     ]
     assert "ValueError: a bug" in caplog.text
+    ended.clear()
+    end_if_out_of_memory(MemoryError())
+    assert ended == [], "the process is no broker's any more"
+
+
+def test_a_start_without_memory_ends_likewise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    monkeypatch.setattr("barnabas.broker.process.serving.Broker.start", lambda _: fail(MemoryError()))
+    config = BrokerConfig({"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"})
+    run(config)
+    assert ended == [1]
+    assert caplog.messages == [f"memory has run out in fail: this broker ends, and has to be started again; {WAY_OUT}"]
+
+
+def test_a_loop_that_finds_no_memory_in_the_middle_of_a_turn_ends_it_likewise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Left(BaseException):
+        """The process is left at once."""
+
+    ended: list[int] = []
+
+    def leave(code: int) -> None:
+        ended.append(code)
+        raise Left
+
+    close = asyncio.Runner.close
+
+    def refuse(runner: asyncio.Runner) -> None:
+        close(runner)
+        raise RuntimeError("this event loop is already running")
+
+    async def serve(*_: object) -> int:
+        raise MemoryError
+
+    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr("barnabas.broker.process.serving._serve", serve)
+    monkeypatch.setattr(asyncio.Runner, "close", refuse)
+    config = BrokerConfig({"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"})
+    with pytest.raises(RuntimeError) as caught:
+        run(config)
+    assert (ended, type(caught.value.__context__)) == ([1], Left)

@@ -12,6 +12,7 @@ from barnabas.config.broker import BrokerConfig
 from barnabas.log.cleaner.cleaner_protocol import CleanerConfig
 from barnabas.log.cleaner.log_cleaner_manager import LogCleanerManager
 from barnabas.log.log_manager import LogManager
+from barnabas.out_of_memory import end_if_out_of_memory
 
 __all__ = ["LogCleaner"]
 
@@ -67,7 +68,8 @@ class LogCleaner:
                 self._write_checkpoints()
             self.logs_changed()
             self.manager.run()
-        except Exception:
+        except Exception as error:
+            end_if_out_of_memory(error)
             self._log.exception("looking for dirty logs failed")
 
     def logs_changed(self) -> None:

@@ -1,8 +1,8 @@
 """Logs failures that the protocol has no error for.
 
 An error of the operating system is the machine's state: no descriptors, no room, a broken disk. Every request fails
-with it until an operator mends the cause, so it is logged as one line with advice, at intervals. Any other failure is a
-bug of ours and is logged with its traceback.
+with it until an operator mends the cause, so it is logged as one line with advice, at intervals. Likewise memory that
+has run out, if the broker may go on at all. Any other failure is a bug of ours and is logged with its traceback.
 """
 
 import logging
@@ -13,6 +13,7 @@ from typing import Final
 from barnabas.clock import Clock
 from barnabas.errors import KafkaError, as_kafka_error
 from barnabas.log.log_manager import WAYS_OUT
+from barnabas.out_of_memory import WAY_OUT, end_if_out_of_memory
 
 __all__ = ["FailureLog"]
 
@@ -33,12 +34,20 @@ class FailureLog:
 
     def report(self, what: str, error: BaseException) -> KafkaError:
         """Logs that `what` failed, and returns the error for the client: a KafkaStorageError, which clients retry, if
-        the operating system has refused something."""
+        the operating system has refused something. Ends a broker whose memory has run out."""
+        end_if_out_of_memory(error)
+        if isinstance(error, MemoryError):
+            return self.report_no_memory(what)
         if isinstance(error, OSError):
             self._report_refusal(what, error)
         else:
             self._log.error("%s failed", what, exc_info=error)
         return as_kafka_error(error)
+
+    def report_no_memory(self, what: str) -> KafkaError:
+        """Logs that there was no memory for `what`, which has changed nothing, and returns the error for the client."""
+        self.warn("memory", f"{what} failed: memory has run out; {WAY_OUT}")
+        return as_kafka_error(MemoryError("there is not enough of it now"))
 
     def warn(self, subject: str, line: str) -> None:
         """Logs a line, and further ones about the same subject at intervals only."""

@@ -7,12 +7,13 @@ import logging
 import os
 import signal
 import socket
+import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Final, NoReturn
 from uuid import UUID
 
 from barnabas.broker.process.resource_limits import keep_freed_memory, raise_open_files_limit, settle_collector
@@ -21,11 +22,16 @@ from barnabas.broker.startup.start_attempts import StartAttempts
 from barnabas.broker.startup.zookeeper_start import with_node_id
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import KafkaStorageError, UsageError
+from barnabas.out_of_memory import WAY_OUT, end_if_out_of_memory, end_with
 from barnabas.records.compiled.installation import HOW_TO_COMPILE, describe_installation, is_compiled
 from barnabas.registry.registry import RegistryUnreachable
 from barnabas.version import __version__
 
 __all__ = ["run", "tell_service_manager", "write_ready_file"]
+
+_LIBRARIES: Final = ("asyncio", "concurrent.futures", "kazoo.handlers.threading", "barnabas.registry.kazoo")
+"""The loggers of libraries that log whatever ends a callback of theirs, or the loop's handler of exceptions, and go
+on."""
 
 
 def run(
@@ -42,7 +48,8 @@ def run(
     keep_freed_memory()
     raise_open_files_limit()
     attempts = StartAttempts()
-    with asyncio.Runner() as runner:
+    # The runner comes first: a loop that has ended in the middle of a turn refuses to be closed.
+    with asyncio.Runner() as runner, _end_without_memory(logging.getLogger("barnabas.broker")):
         while True:
             outcome: int | RegistryUnreachable
             try:
@@ -67,7 +74,7 @@ async def _serve(
 ) -> int | RegistryUnreachable:
     """Returns the exit code, or why another start may succeed."""
     loop = broker.loop
-    loop.set_exception_handler(partial(_end_without_memory, broker.log))
+    loop.set_exception_handler(_tell_exception)
     stop = asyncio.Event()
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
@@ -100,16 +107,55 @@ async def _serve(
     return 0 if closed and not broker.ended.done() else 1
 
 
-def _end_without_memory(log: logging.Logger, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Ends the process as a crash would if memory ran out in the middle of something: what was done by half is nowhere
-    but in this memory, and the next start reads what is on the disk. Other exceptions are bugs, and are logged."""
-    if not isinstance(context.get("exception"), MemoryError):
-        loop.default_exception_handler(context)
-        return
+@contextlib.contextmanager
+def _end_without_memory(log: logging.Logger) -> Iterator[None]:
+    """Has this process end as in a crash when memory runs out in the middle of something (`out_of_memory`): also where
+    that ends a thread, where nobody can catch it, and where libraries log it and go on."""
+
+    def end(error: MemoryError) -> NoReturn:
+        try:
+            where = error.__traceback__
+            while where is not None and where.tb_next is not None:
+                where = where.tb_next
+            place = "" if where is None else f" in {where.tb_frame.f_code.co_qualname}"
+            log.error("memory has run out%s: this broker ends, and has to be started again; %s", place, WAY_OUT)
+        finally:
+            os._exit(1)
+
+    def end_of_thread(failure: threading.ExceptHookArgs) -> None:
+        end_if_out_of_memory(failure.exc_value)
+        in_thread(failure)
+
+    def unraisable(failure: "sys.UnraisableHookArgs") -> None:
+        end_if_out_of_memory(failure.exc_value)
+        elsewhere(failure)
+
+    def logged(record: logging.LogRecord) -> bool:
+        if record.exc_info:
+            end_if_out_of_memory(record.exc_info[1])
+        return True
+
+    in_thread, elsewhere = threading.excepthook, sys.unraisablehook
+    libraries = [logging.getLogger(name) for name in _LIBRARIES]
+    end_with(end)
+    threading.excepthook, sys.unraisablehook = end_of_thread, unraisable
+    for library in libraries:
+        library.addFilter(logged)
     try:
-        log.error("memory has run out: this broker ends, and has to be started again")
+        yield
+    except MemoryError as error:
+        end(error)
     finally:
-        os._exit(1)
+        end_with(None)
+        threading.excepthook, sys.unraisablehook = in_thread, elsewhere
+        for library in libraries:
+            library.removeFilter(logged)
+
+
+def _tell_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Logs an exception that nothing but the event loop has caught."""
+    end_if_out_of_memory(context.get("exception"))
+    loop.default_exception_handler(context)
 
 
 @contextlib.contextmanager

@@ -5,13 +5,13 @@ A thread works on one request for a slice of time, then on the next one in the q
 """
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from barnabas.broker.process.failure_log import FailureLog
 from barnabas.broker.requests.request_context import RequestContext
-from barnabas.errors import KafkaError, UnknownServerError
+from barnabas.errors import KafkaError, as_kafka_error
 from barnabas.network.connection import Parts, PendingReply
 from barnabas.records.append_policy import AppendPolicy
 from barnabas.records.validation import ValidatedBatch, validate_produce
@@ -39,18 +39,18 @@ class BatchToValidate(NamedTuple):
             return validate_produce(self.records, self.policy, self.now_ms, zstd_allowed=self.zstd_allowed)
         except KafkaError as error:
             return error
-        except Exception as error:  # a bug fails one partition only
-            unknown = UnknownServerError(repr(error))
-            unknown.__cause__ = error
-            return unknown
+        except Exception as error:  # a bug, or a lack of memory, fails one partition only: nothing has changed
+            failure = as_kafka_error(error)
+            failure.__cause__ = error
+            return failure
 
 
 class BatchValidator:
     """Used on the event loop's thread. The connections bound it: each has one request here at most."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, log: logging.Logger) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, failures: FailureLog) -> None:
         self._loop = loop
-        self._log = log
+        self._failures = failures
         self._threads = ThreadPool(_THREADS, "barnabas-validate")
         self._is_shut_down = False
 
@@ -85,15 +85,21 @@ class BatchValidator:
                 return
             for result in request.results:
                 if isinstance(result, KafkaError) and result.__cause__ is not None:
-                    self._log.error("validating a batch failed", exc_info=result.__cause__)
+                    self._report(result.__cause__)
             response = request.append(request.results)
         except Exception as error:
-            self._log.exception("a Produce request whose batches were validated in a thread failed")
+            self._failures.report("a Produce request whose batches were validated in a thread", error)
             request.reply.fail(f"{type(error).__name__}: {error}")
             return
         if not isinstance(response, PendingReply) and not connection.closed:
             request.reply.resolve(response)
         connection.unmute()
+
+    def _report(self, cause: BaseException) -> None:
+        if isinstance(cause, MemoryError):
+            self._failures.report_no_memory("validating a batch")
+        else:
+            self._failures.report("validating a batch", cause)
 
     def shutdown(self) -> None:
         """Waits for the threads. The batches that are being validated are not appended."""

@@ -29,6 +29,7 @@ from barnabas.errors import (
 )
 from barnabas.log.producers.verification_guards import Sender
 from barnabas.network.connection import Parts, PendingReply
+from barnabas.out_of_memory import end_if_out_of_memory
 from barnabas.protocol.produce import ProduceRequest
 from barnabas.records.validation import ValidatedBatch
 from barnabas.replication.partition import Partition
@@ -135,6 +136,7 @@ class ProduceQueues:
             context.pending_reply().resolve(response)
 
     def _fail(self, queued: "_QueuedRequest", error: Exception) -> None:
+        end_if_out_of_memory(error)
         # A bug of ours: the client must not wait for a response that never comes, nor must the requests behind it.
         self._log.exception("a Produce request that waited for its transaction failed")
         queued.context.pending_reply().fail(f"{type(error).__name__}: {error}")

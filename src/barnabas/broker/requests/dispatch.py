@@ -20,6 +20,7 @@ from barnabas.broker.services import BrokerServices
 from barnabas.errors import BarnabasError, KafkaError, NotController
 from barnabas.late_imports import import_late
 from barnabas.network.connection import Connection, Parts, PendingReply, RequestConnection
+from barnabas.out_of_memory import NoRoom
 from barnabas.protocol.apis import FORWARDABLE, SERVED, ApiKey, VersionRange, is_flexible, message_classes
 from barnabas.protocol.codec import MalformedMessage, decode, encode_into
 from barnabas.protocol.primitives import skip_tags
@@ -154,7 +155,10 @@ class Dispatcher:
                 return self.handle(context, frame, position)
             handler = self._handlers[api_key]
         request_class = message_classes(api_key)[0]
-        request, _ = decode(request_class, context.api_version, frame[position:])
+        try:
+            request, _ = decode(request_class, context.api_version, frame[position:])
+        except MemoryError:
+            raise NoRoom("there is no memory for the request") from None
         return self._reply(context, handler(broker or self._broker, request, context))
 
     def _load(self, api_key: int) -> bool:

@@ -9,6 +9,7 @@ from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.event_loop import MaybeFuture
 from barnabas.network.connection import Parts, PendingReply
+from barnabas.out_of_memory import NoRoom, end_if_out_of_memory
 from barnabas.protocol.apis import ApiKey
 from barnabas.protocol.codec import MalformedMessage
 
@@ -36,6 +37,7 @@ def _go_on(work: Coroutine[Any, Any, T], result: "asyncio.Future[T]", _: object 
     except asyncio.CancelledError:
         result.cancel()
     except Exception as error:
+        end_if_out_of_memory(error)
         result.set_exception(error)
     else:
         awaited._asyncio_future_blocking = False  # as a task does: others may await the same future
@@ -63,7 +65,7 @@ def respond_later(
         if not connection.closed and not future.cancelled():
             try:
                 parts = encode(future.result())
-            except MalformedMessage as error:  # a request that was read here after the controller had refused it
+            except (MalformedMessage, NoRoom) as error:  # of a request that is read here after the controller's refusal
                 connection.close(str(error))
             except Exception as error:
                 broker.failures.report(f"{ApiKey(context.api_key).name} v{context.api_version}", error)

@@ -13,6 +13,7 @@ from typing import Final, Generic, TypeVar, overload
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.network.connection import Parts, PendingReply
 from barnabas.network.time_slicing import Slices, TimeSlicer
+from barnabas.out_of_memory import NoRoom
 from barnabas.protocol.apis import ApiKey, response_header_version
 from barnabas.protocol.codec import encode_slices
 from barnabas.protocol.schema import Response
@@ -99,6 +100,8 @@ class SlicedResponses:
             self._time_slicer.advance(work)
         except StopIteration:
             return (complete_frame(out),)
+        except MemoryError:
+            raise NoRoom("there is no memory for the response") from None
         reply = context.pending_reply()
         connection = context.connection
 
@@ -130,6 +133,8 @@ class SlicedResponses:
             self._time_slicer.advance(work)
         except StopIteration:
             reply.resolve((complete_frame(out),))
+        except MemoryError:
+            connection.close("there is no memory for the response")
         except Exception as error:
             # A bug of ours: the client must not wait for a response that never comes.
             self._log.exception("%s failed", ApiKey(context.api_key).name)

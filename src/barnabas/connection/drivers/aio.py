@@ -19,6 +19,7 @@ from barnabas.connection.broker.cluster_connections import ClusterConnections, C
 from barnabas.connection.drivers.channel import Address, attempt_of, prepare, resolve
 from barnabas.connection.promise import Promise
 from barnabas.errors import Attempt, ClientClosed, OperationTimedOut
+from barnabas.out_of_memory import end_if_out_of_memory
 
 __all__ = ["AioDriver", "DrivenClient"]
 
@@ -236,7 +237,8 @@ class AioDriver:
         while completions:
             try:
                 completions.popleft()()
-            except Exception:
+            except Exception as error:
+                end_if_out_of_memory(error)
                 _log.exception("a callback of the %s fails", self._name)
 
     def _flush(self) -> bool:
@@ -369,6 +371,7 @@ class AioDriver:
 
     def _fail(self, error: Exception) -> None:
         """Closes the driver after an error of the network client, which no caller would get otherwise."""
+        end_if_out_of_memory(error)
         _log.error("the network client of the %s fails, which closes it", self._name, exc_info=error)
         self._shut(f"the {self._name} closed itself after a mistake of its own: {error!r}")
 

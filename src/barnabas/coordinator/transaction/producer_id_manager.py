@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from barnabas.errors import CoordinatorLoadInProgress, KafkaError
+from barnabas.out_of_memory import end_if_out_of_memory
 from barnabas.types import ProducerId
 
 __all__ = ["ProducerIdManager"]
@@ -52,6 +53,7 @@ class ProducerIdManager:
             try:
                 self._next_ids = await self._allocate()
             except Exception as failure:
+                end_if_out_of_memory(failure)
                 error = failure
             self._allocation = None
             allocation.set_result(error)

@@ -23,6 +23,7 @@ from barnabas.log.directories.disk import fsync_directory
 from barnabas.log.log_manager import LogManager
 from barnabas.log.log_segment import LogSegment
 from barnabas.log.unified_log import UnifiedLog
+from barnabas.out_of_memory import end_if_out_of_memory
 from barnabas.types import Offset, TopicPartition
 
 __all__ = ["CleanerWorker", "CleaningState", "LogCleanerManager"]
@@ -260,6 +261,7 @@ class LogCleanerManager:
         try:
             self._take(running, message)
         except Exception as error:  # what follows must not be taken for a whole cleaning
+            end_if_out_of_memory(error)
             _log.exception("%s: the result of the cleaner process cannot be used", running.log.topic_partition)
             self._abandon(f"the result of the cleaner process cannot be used: {error!r}")
 

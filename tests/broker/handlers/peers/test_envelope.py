@@ -15,6 +15,7 @@ from barnabas.errors import (
     InvalidRequest,
     NotController,
     PrincipalDeserializationFailure,
+    RequestTimedOut,
     TopicAlreadyExists,
     UnknownServerError,
     UnsupportedVersion,
@@ -62,6 +63,23 @@ def test_a_topic_is_created_for_a_client_of_another_broker(peer: Peer, wire: Wir
     answer = wire.ask(enveloped(request, version), 0)
     codes = [topic.error_code for topic in embedded(request, version, answer.response_data).topics]
     assert codes == [TopicAlreadyExists.code]
+
+
+@pytest.mark.source
+def test_a_request_that_finds_no_memory_is_to_be_sent_again(
+    peer: Peer, wire: Wire, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def read(message: type[Any], version: int, data: memoryview) -> Any:
+        if message is CreateTopicsRequest:
+            raise MemoryError
+        return decode(message, version, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("barnabas.broker.requests.dispatch.decode", read)
+        assert wire.ask(enveloped(create("t"), 7), 0).error_code == RequestTimedOut.code
+    assert peer.broker.topics() == []
+    assert wire.ask(enveloped(create("t"), 7), 0).error_code == 0
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 @pytest.mark.source

@@ -18,10 +18,12 @@ from barnabas.errors import (
     InvalidRequest,
     KafkaError,
     NotController,
+    RequestTimedOut,
     UnknownServerError,
     UnsupportedVersion,
 )
 from barnabas.network.connection import Parts, PendingReply
+from barnabas.out_of_memory import NoRoom
 from barnabas.protocol.apis import FORWARDABLE, FORWARDED_IN_PART, ApiKey, message_classes, response_header_version
 from barnabas.protocol.codec import MalformedMessage, decode
 from barnabas.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
@@ -74,6 +76,8 @@ def _handle(
         reply = broker.dispatcher.handle(forwarded, frame, position)
     except MalformedMessage as error:
         raise InvalidRequest(str(error)) from None
+    except NoRoom as error:
+        raise RequestTimedOut(str(error)) from None
     except Exception as error:
         raise broker.failures.report(f"a forwarded {ApiKey(forwarded.api_key).name}", error) from None
     return future if isinstance(reply, PendingReply) else _response(broker, forwarded, reply)

@@ -170,6 +170,8 @@ def _validate(
                 heavy.append(BatchToValidate(bytes(records or b""), policy, now_ms, zstd_allowed))
                 late.append((results, len(results)))
                 results.append(None)
+            except MemoryError:  # of the check, which changes nothing
+                results.append(broker.failures.report_no_memory(f"produce to {name}-{index}"))
             except Exception as error:
                 # One partition's bug must not take the others' acknowledgements with it.
                 results.append(broker.failures.report(f"produce to {name}-{index}", error))
@@ -251,13 +253,16 @@ def _append_single(
         if topic_error is not None:
             raise topic_error
         partition = broker.replica_manager.leader_of(name, index)
-        batch = validate_produce(
-            records,
-            partition.append_policy,
-            broker.clock.wall_ms(),
-            zstd_allowed=context.api_version >= _ZSTD_FROM,
-            at_once=True,
-        )
+        try:
+            batch = validate_produce(
+                records,
+                partition.append_policy,
+                broker.clock.wall_ms(),
+                zstd_allowed=context.api_version >= _ZSTD_FROM,
+                at_once=True,
+            )
+        except MemoryError:  # nothing has changed yet
+            raise broker.failures.report_no_memory(f"produce to {name}-{index}") from None
         if batch.header.attributes & TRANSACTIONAL_FLAG:
             if single.transactional_id is None:
                 raise _no_transaction()
