@@ -36,6 +36,8 @@ READY_TIMEOUT_S = 60.0
 TERMINATED_TIMEOUT_S = 60.0
 FAILED, REFUSED, NOT_YET = 1, 2, 75
 """The exit codes of `serve`; two refuse a start: until the operator does something, and until something passes."""
+ABORTED = -signal.SIGABRT
+"""So ends a process whose compiled code finds no memory for what cannot fail."""
 RESTARTED_AFTER_S = 1.0
 """A service manager starts a broker again after it, whose start was refused for a reason that passes."""
 ASKED_TIMEOUT_S = 3.0
@@ -158,7 +160,7 @@ class ClusterProcesses:
             self._asked.add(broker)
             code = process.returncode
             is_promised = self.may_wait and (code == NOT_YET or (code == REFUSED and broker in self.doubtful))
-            if is_promised or (broker in self.failing and code in (FAILED, REFUSED, NOT_YET)):
+            if is_promised or (broker in self.failing and code in (FAILED, REFUSED, NOT_YET, ABORTED)):
                 self.refused[broker] = code
                 self._due_s[broker] = time.monotonic() + RESTARTED_AFTER_S
                 return False
