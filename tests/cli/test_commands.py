@@ -109,3 +109,14 @@ def test_empty_results_say_so(capsys: pytest.CaptureFixture[str]) -> None:
             assert capsys.readouterr().out == f"{words}\n"
             assert run([*arguments, "-b", broker.bootstrap_servers, "--json"]) == 0
             assert json.loads(capsys.readouterr().out) == []
+
+
+def test_a_start_that_finds_no_memory_for_its_code_ends_with_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_memory(arguments: list[str]) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("barnabas.cli.serve.start_broker.parse_serve", no_memory)
+    assert run(["serve"]) == 1
+    assert capsys.readouterr().err == "barnabas: memory has run out\n"

@@ -216,6 +216,8 @@ def _name_and_text(error: Exception) -> tuple[str, str]:
         if text.startswith("topic ") and "does not exist" in text:
             text += "; `barnabas topics list` shows what does"
         return error.kafka_name, text
+    if isinstance(error, MemoryError):
+        return name, "memory has run out"
     if isinstance(error, OSError):
         reason = (error.strerror or str(error) or name).lower()
         return name, f"{error.filename}: {reason}" if error.filename else reason
