@@ -27,7 +27,9 @@ class Calls(IntFlag):
     READS = 1
     WRITES = 2
     SYNCS = 4
-    ALL = 7
+    NAMES = 8
+    """Renames, links, removals, and new directories."""
+    ALL = 15
 
 
 def build(library: Path) -> None:
@@ -54,7 +56,8 @@ class BadMachine:
         os.pwrite(self._fd, _CLOCK.pack(round(ahead_s * 1e9)), 0)
 
     def fail(self, path: str, calls: Calls, one_in: int = 1) -> None:
-        """Every so many-th call fails on files whose path begins like this."""
+        """Every so many-th call fails on files whose path begins like this. What ends with a slash is a directory, and
+        is met itself."""
         self._meet(errno.EIO, path, calls, one_in)
 
     def hang(self, path: str, calls: Calls) -> None:

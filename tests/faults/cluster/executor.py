@@ -35,7 +35,7 @@ ALONE_S = 4.0
 FLAP_S = (0.1, 1.5)
 """The time for which links that flap are cut, and for which they are whole."""
 
-CALLS = (Calls.READS, Calls.WRITES, Calls.SYNCS, Calls.ALL)
+CALLS = (Calls.READS, Calls.WRITES, Calls.SYNCS, Calls.NAMES, Calls.ALL)
 ONE_IN = (1, 2, 30)
 REGISTRY_SHARE = 0.3
 JUMPS_S = (-3600.0, -40.0, -1.0, 1.0, 40.0, 3600.0)
