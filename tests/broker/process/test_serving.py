@@ -49,6 +49,21 @@ def test_signals_end_the_process_cleanly(tmp_path: Path, numbers: tuple[int, ...
     assert not ready.exists()
 
 
+@pytest.mark.parametrize("options", [[], ["--brokers=2"]])
+def test_a_ready_file_that_cannot_be_removed_makes_no_crash_of_a_stop(
+    serve: Serve, tmp_path: Path, options: list[str]
+) -> None:
+    ready = tmp_path / "ready"
+    process = serve("--data-dir", str(tmp_path / "data"), "--ready-file", str(ready), *options)
+    assert process.stdout is not None
+    assert "is ready on" in process.stdout.readline()
+    ready.unlink()
+    ready.mkdir()
+    process.terminate()
+    assert process.wait(60) == 0
+    assert len(list(tmp_path.glob("data/**/.kafka_cleanshutdown"))) == max(len(options) * 2, 1)
+
+
 @pytest.mark.skipif(not hasattr(socket, "SO_PASSCRED"), reason="systemd is on Linux")
 @pytest.mark.parametrize("abstract", [False, True])
 @pytest.mark.parametrize("options", [[], ["--brokers=2"]])

@@ -27,7 +27,7 @@ from barnabas.records.compiled.installation import HOW_TO_COMPILE, describe_inst
 from barnabas.registry.registry import RegistryUnreachable
 from barnabas.version import __version__
 
-__all__ = ["run", "tell_service_manager", "write_ready_file"]
+__all__ = ["remove_ready_file", "run", "tell_service_manager", "write_ready_file"]
 
 _LIBRARIES: Final = ("asyncio", "concurrent.futures", "kazoo.handlers.threading", "barnabas.registry.kazoo")
 """The loggers of libraries that log whatever ends a callback of theirs, or the loop's handler of exceptions, and go
@@ -102,7 +102,7 @@ async def _serve(
                 await broker.leave_cluster()
         finally:
             if ready_file is not None:
-                _remove(ready_file)
+                remove_ready_file(ready_file, broker.log)
             closed = _stopped(broker)
     return 0 if closed and not broker.ended.done() else 1
 
@@ -230,5 +230,9 @@ def write_ready_file(path: Path, addresses: Iterable[str]) -> None:
         raise UsageError(f"--ready-file {path}: cannot be written ({error.strerror})") from None
 
 
-def _remove(path: Path) -> None:
-    path.unlink(missing_ok=True)
+def remove_ready_file(path: Path, log: logging.Logger) -> None:
+    """Removes the file at the end. What the disk keeps is told: it must not keep anybody from stopping in order."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("--ready-file %s: cannot be removed (%s)", path, error.strerror)

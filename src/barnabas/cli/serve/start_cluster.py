@@ -1,6 +1,7 @@
 """Runs several brokers as one cluster: `barnabas serve --brokers 3`."""
 
 import json
+import logging
 import os
 import sys
 import time
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from barnabas.broker.process.resource_limits import settle_collector
-from barnabas.broker.process.serving import tell_service_manager, write_ready_file
+from barnabas.broker.process.serving import remove_ready_file, tell_service_manager, write_ready_file
 from barnabas.broker.supervisor.broker_process import BrokerProcess, preload
 from barnabas.broker.supervisor.cluster_plan import (
     check_directories,
@@ -79,8 +80,8 @@ def run_cluster(options: ServeOptions, count: int, racks: Sequence[str]) -> int:
         return supervisor.run()
     finally:
         start_logging(options.log_level)
-        if ready_file is not None and ready_file.is_file():
-            ready_file.unlink()
+        if ready_file is not None:
+            remove_ready_file(ready_file, logging.getLogger("barnabas"))
 
 
 def announce(registry: Path, node_ids: Collection[int], reserve_bytes: int = 0) -> None:
