@@ -1,5 +1,6 @@
 """The bytes of a log's segments, and disks that refuse."""
 
+import errno
 import os
 
 import pytest
@@ -27,3 +28,15 @@ def synced_paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(os, "fsync", fsync)
     return synced
+
+
+def fail_at(monkeypatch: pytest.MonkeyPatch, name: str, part: str, code: int = errno.EIO) -> None:
+    """Lets a function of `os` fail for paths that contain this."""
+    real = getattr(os, name)
+
+    def call(path, *args: object, **kwargs: object) -> object:
+        if part in os.fspath(path):
+            raise OSError(code, os.strerror(code), path)
+        return real(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, name, call)

@@ -16,6 +16,7 @@ from barnabas.records.record import Record
 from barnabas.records.validation import ValidatedBatch
 from barnabas.types import LeaderEpoch
 from hand_clock import HandClock
+from log.log_files import fail_at
 from log.manager_rig import A0, CONFIG, die, start
 
 
@@ -95,3 +96,13 @@ def test_a_note_whose_other_directory_is_gone_means_nothing(tmp_path: Path) -> N
     assert running.logs[A0].log_end_offset == 5
     running.shutdown()
     assert (tmp_path / "one" / CLEAN_SHUTDOWN).exists()
+
+
+def test_a_disk_that_does_not_tell_decides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupted(tmp_path, (3, 1), (5, 1))
+    with monkeypatch.context() as patch:
+        fail_at(patch, "stat", "-stray")
+        with pytest.raises(UsageError, match="Input/output error"):
+            start(manager(tmp_path))
+    assert len(list(tmp_path.glob("*/a-0"))) == 2
+    assert start(manager(tmp_path)).logs[A0].log_end_offset == 5

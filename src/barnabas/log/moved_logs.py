@@ -28,7 +28,7 @@ from barnabas.log.directories.data_directory import (
     aside_directory_name,
     parse_directory_name,
 )
-from barnabas.log.directories.disk import fsync_directory
+from barnabas.log.directories.disk import fsync_directory, is_there
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.types import TopicPartition
 
@@ -81,7 +81,7 @@ def mark_replaced(old: LogInDirectory, new_home: DataDirectory) -> None:
     path = _replaced_path(old.log.topic_partition, old.home, new_home)
     if old.log.directory != path:
         fsync_directory(new_home.path)
-        if os.path.exists(path):  # of an earlier move, whose new log was lost
+        if is_there(path):  # of an earlier move, whose new log was lost
             os.rename(path, f"{old.home.path}/{aside_directory_name(old.log.topic_partition, STRAY_SUFFIX)}")
         os.rename(old.log.directory, path)
         old.log.rename_directory(path)
@@ -152,7 +152,7 @@ def _was_moved(old: LogInDirectory, new: LogInDirectory) -> bool:
     if _origin_of(new.log.directory) != old.home.directory_id:
         return False
     replaced = _replaced_path(old.log.topic_partition, old.home, new.home)
-    return old.log.directory == replaced or not os.path.exists(replaced)  # else it was made since, and may have more
+    return old.log.directory == replaced or not is_there(replaced)  # else it was made since, and may have more
 
 
 def _latest(log: UnifiedLog) -> tuple[int, int]:

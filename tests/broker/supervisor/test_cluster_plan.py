@@ -18,6 +18,7 @@ from barnabas.errors import UsageError
 from barnabas.log.directories.checkpoints import METADATA_COPY
 from barnabas.log.directories.data_directory import parse_directory_name
 from barnabas.registry.embedded import EmbeddedRegistry
+from log.log_files import fail_at
 
 
 def config(**settings: str) -> BrokerConfig:
@@ -176,3 +177,15 @@ def test_no_empty_registry_is_founded_upon_records(tmp_path: Path) -> None:
         check_directories(base, planned)
     EmbeddedRegistry(registry_file(base)).close()
     check_directories(base, planned)
+
+
+def test_a_disk_that_does_not_tell_whether_a_broker_has_used_it_is_no_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broker 1 would begin in another directory, without its records."""
+    (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=c\n")
+    base = config(log_dirs=str(tmp_path))
+    assert plan_brokers(base, 2, [])[0].data_dirs == (str(tmp_path),)
+    fail_at(monkeypatch, "stat", "meta.properties")
+    with pytest.raises(UsageError, match=r"meta.properties cannot be read: Input/output error"):
+        plan_brokers(base, 2, [])

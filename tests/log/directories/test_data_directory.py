@@ -13,6 +13,7 @@ from barnabas.errors import KafkaStorageError, UsageError
 from barnabas.log.directories.data_directory import DataDirectory
 from barnabas.log.log_manager import LogManager
 from barnabas.types import TopicPartition
+from log.log_files import fail_at
 from log.manager_rig import A0, A1, B0, CONFIG, die, start
 
 
@@ -245,3 +246,27 @@ def test_a_directory_that_is_gone_has_failed(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(os, "write", full)
     assert directory.failure() is None, "a full disk is not lost"
+
+
+def test_a_disk_that_does_not_tell_its_identity_is_none_that_was_never_used(rig, monkeypatch) -> None:
+    start(rig.manager()).shutdown()
+    directory = DataDirectory(str(rig.root / "data"))
+    with monkeypatch.context() as patch:
+        fail_at(patch, "stat", "meta.properties")
+        with pytest.raises(UsageError, match="cannot be used: Input/output error"):
+            directory.claim()
+    directory.claim()
+    assert directory.used
+    directory.unlock()
+
+
+def test_a_checkpoint_that_the_disk_hides_is_none_that_there_is_not(rig, monkeypatch) -> None:
+    """It would not be written anew, and what it says of logs that were deleted would count later."""
+    manager = start(rig.manager())
+    rig.append(manager.create(A0, None, CONFIG))
+    manager.shutdown()
+    with monkeypatch.context() as patch:
+        fail_at(patch, "stat", "recovery-point-offset-checkpoint")
+        with pytest.raises(UsageError, match="Input/output error"):
+            start(rig.manager())
+    assert start(rig.manager()).logs[A0].log_end_offset == 1

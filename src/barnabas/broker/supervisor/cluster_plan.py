@@ -22,6 +22,7 @@ from barnabas.config.broker import BrokerConfig
 from barnabas.errors import DirectoryUnusable, UsageError
 from barnabas.log.directories.checkpoints import META_PROPERTIES, METADATA_COPY, node_id_of, read_properties
 from barnabas.log.directories.data_directory import DataDirectory
+from barnabas.log.directories.disk import is_there
 from barnabas.registry.embedded_tables import is_founded
 
 __all__ = ["check_directories", "cluster_defaults", "left_out", "plan_brokers", "registry_file"]
@@ -109,7 +110,19 @@ def left_out(config: BrokerConfig, brokers: int) -> list[str]:
 
 
 def _is_used(directory: str) -> bool:
-    return os.path.exists(os.path.join(directory, META_PROPERTIES))
+    return _has(directory, META_PROPERTIES)
+
+
+def _has(directory: str, name: str) -> bool:
+    """Returns whether a directory has this file. Raises UsageError if the disk does not tell: another directory would
+    be taken for that of the broker."""
+    path = os.path.join(directory, name)
+    try:
+        return is_there(path)
+    except OSError as error:
+        raise DirectoryUnusable(
+            f"{path} cannot be read: {error.strerror}; mend the disk, or the permissions"
+        ) from error
 
 
 def _shifted(setting: str, listeners: Sequence[str], by: int) -> str:
@@ -133,7 +146,7 @@ def check_directories(config: BrokerConfig, brokers: Sequence[BrokerConfig]) -> 
     used = list(_claimed(brokers))
     if not used or is_founded(path):
         return
-    is_member = any(os.path.exists(os.path.join(directory, METADATA_COPY)) for directory in used)
+    is_member = any(_has(directory, METADATA_COPY) for directory in used)
     if set(used) <= set(config.data_dirs) and not is_member:
         raise UsageError(
             f"{path}: a broker has used {used[0]}, but there is no registry of its topics: start it alone first by "

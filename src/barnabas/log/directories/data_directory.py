@@ -39,6 +39,7 @@ from barnabas.log.directories.checkpoints import (
     write_properties,
     write_running,
 )
+from barnabas.log.directories.disk import is_there
 from barnabas.log.directories.registration_mark import (
     RegistrationMark,
     read_registration_mark,
@@ -192,7 +193,7 @@ class DataDirectory:
         """Locks the directory and reads its `directory.id`, if a broker has used it. Makes nothing otherwise: an empty
         directory may be a mount point. Raises UsageError."""
         with self._unlocked_after_errors():
-            self.used = os.path.exists(f"{self.path}/{META_PROPERTIES}")
+            self.used = is_there(f"{self.path}/{META_PROPERTIES}")
             if self.used:
                 self._lock()
                 found = read_properties(f"{self.path}/{META_PROPERTIES}")
@@ -386,11 +387,17 @@ class DataDirectory:
         return {tp for offsets in found for tp, offset in offsets.items() if offset > 0} if self.used else set()
 
     def named_logs(self) -> Iterator[tuple[TopicPartition, uuid.UUID | None]]:
-        """Yields the partitions with a log here by the names of their directories, and their topic ids."""
-        for name in os.listdir(self.path) if os.path.isdir(self.path) else ():
+        """Yields the partitions with a log here by the names of their directories, and their topic ids. Raises
+        OSError."""
+        try:
+            with os.scandir(self.path) as entries:
+                paths = sorted((entry.name, entry.path) for entry in entries if entry.is_dir())
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for name, path in paths:
             topic_partition = parse_directory_name(name)
-            if topic_partition is not None and os.path.isdir(f"{self.path}/{name}"):
-                yield topic_partition, read_partition_metadata(f"{self.path}/{name}")
+            if topic_partition is not None:
+                yield topic_partition, read_partition_metadata(path)
 
     def log_directories(self, belongs: Belongs | None) -> tuple[list[LogDirectory], list[LogDirectory]]:
         """Returns the logs of the directory for which `belongs` returns True, all without it, and the others.
@@ -433,7 +440,7 @@ class DataDirectory:
         except CorruptCheckpoint as error:
             found = self._unsure[name] = {}  # it is written anew, whatever its content
             _log.warning("%s; %s", error, _WITHOUT[name])
-        if os.path.exists(path):
+        if is_there(path):
             self._written[name] = found
         return found
 

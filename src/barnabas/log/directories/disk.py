@@ -26,6 +26,7 @@ __all__ = [
     "default_pool_limit",
     "fsync_directory",
     "fsync_file",
+    "is_there",
 ]
 
 _OPEN_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC
@@ -187,6 +188,16 @@ def default_pool_limit() -> int:
 def fsync_file(path: str) -> None:
     """Makes the content of a file durable."""
     _fsync(path)
+
+
+def is_there(path: str) -> bool:
+    """Returns whether there is a file or a directory. Raises OSError if the disk does not tell, which `os.path.exists`
+    takes for a file that is missing."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def fsync_directory(path: str) -> None:
