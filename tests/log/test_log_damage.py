@@ -13,7 +13,7 @@ from barnabas.records.batch import crc_of, pack_header, read_header
 from barnabas.records.builder import build_batch
 from barnabas.records.record import Record
 from log.conftest import START_MS
-from log.log_files import refuse
+from log.log_files import fail_at, refuse
 
 
 def several_segments(rig) -> UnifiedLog:
@@ -372,3 +372,14 @@ def test_zeros_at_the_end_are_told_as_zeros(rig, caplog: pytest.LogCaptureFixtur
     write_at_the_end(log, bytes(5000))
     rig.reopen(log, Verification.TAIL)
     assert "only zeros follow; 5000 bytes are gone" in caplog.text
+
+
+def test_a_log_is_not_opened_before_its_damage_is_on_the_disk(rig, monkeypatch) -> None:
+    """Of what was cut the next start would know nothing, and the replica could lead."""
+    log = one_segment(rig)
+    damage_batch(log, 39, header=False)
+    with monkeypatch.context() as patch:
+        fail_at(patch, "replace", MARK)
+        with pytest.raises(OSError, match="Input/output error"):
+            rig.reopen(log, Verification.TAIL)
+    assert "offsets 39 to 39" in rig.reopen(log, Verification.TAIL).lacks

@@ -3,6 +3,9 @@ import os
 import pytest
 
 from barnabas.config.log_config import LogConfig
+from barnabas.errors import KafkaStorageError
+from log.log_files import fail_at
+from log.manager_rig import A0, start
 
 
 @pytest.fixture
@@ -120,3 +123,43 @@ def test_a_restart_removes_what_was_waiting(rig, log) -> None:
     log = rig.reopen(log)
     assert starts(log) == [6, 7, 8, 9]
     assert not [name for name in os.listdir(log.directory) if name.endswith(".deleted")]
+
+
+def test_files_that_the_disk_does_not_let_go_are_deleted_later(rig, log, monkeypatch) -> None:
+    configure(log, retention_ms=3000)
+    with monkeypatch.context() as patch:
+        fail_at(patch, "rename", "02.timeindex")
+        for _ in range(2):
+            with pytest.raises(KafkaStorageError, match="Input/output error"):
+                log.delete_old_segments(rig.clock.now_ms)
+    assert (starts(log), log.log_start_offset) == ([6, 7, 8, 9], 6)
+    assert log.delete_old_segments(rig.clock.now_ms) == 0
+    assert rig.environment.deletions.remove_due(rig.clock.now_ms + 60_000) == 18
+    assert len([name for name in os.listdir(log.directory) if name.endswith(".log")]) == 4
+
+
+def test_what_was_deleted_does_not_come_back_with_files_that_the_disk_does_not_let_go(rig, monkeypatch) -> None:
+    manager = start(rig.manager())
+    log = manager.create(A0, None, LogConfig(segment_bytes=100))
+    for _ in range(4):
+        rig.append(log)
+    log.update_high_watermark(4)
+    log.delete_records(2)
+    with monkeypatch.context() as patch:
+        fail_at(patch, "rename", "/00000000000000000000.log")
+        manager.cleanup_logs(rig.clock.now_ms)
+    manager.shutdown()
+    assert start(rig.manager()).logs[A0].log_start_offset == 2
+
+
+def test_an_emptied_log_has_no_files_that_the_disk_has_not_let_go(rig, log, monkeypatch) -> None:
+    """The next start would take them for its own."""
+    configure(log, retention_ms=3000)
+    with monkeypatch.context() as patch:
+        fail_at(patch, "rename", "00.log")
+        with pytest.raises(KafkaStorageError):
+            log.delete_old_segments(rig.clock.now_ms)
+    log.truncate_fully_and_start_at(1)
+    rig.append(log)
+    log = rig.reopen(log)
+    assert (starts(log), log.log_end_offset) == ([1], 2)

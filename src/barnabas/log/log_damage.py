@@ -7,14 +7,13 @@ log goes on with what it has, and its broker has another replica lead if one is 
 import contextlib
 import errno
 import logging
-import os
 from collections.abc import Callable
 from typing import Final
 
-from barnabas.log.directories.disk import fsync_directory
+from barnabas.log.directories.checkpoints import replace_file
 from barnabas.types import TopicPartition
 
-__all__ = ["MARK", "LogDamage", "is_disk_error", "mark_damaged", "read_mark"]
+__all__ = ["MARK", "LogDamage", "is_disk_error", "mark_damaged", "read_mark", "write_mark"]
 
 MARK: Final = "barnabas-damaged"
 """The file in the directory of a damaged log by which the next start checks all of it, and cuts nothing but a torn
@@ -47,18 +46,20 @@ def read_mark(directory: str) -> str | None:
         return ""
 
 
-def mark_damaged(directory: str, found: str, *, sync: bool = False) -> None:
+def mark_damaged(directory: str, found: str) -> None:
     """Writes the mark of a log. Does nothing if the disk refuses that."""
     with contextlib.suppress(OSError):
-        path = f"{directory}/{MARK}"
-        with open(f"{path}.tmp", "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(f"{found}\n")
-            if sync:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(f"{path}.tmp", path)
-        if sync:
-            fsync_directory(directory)
+        _write(directory, found, sync=False)
+
+
+def write_mark(directory: str, found: str) -> None:
+    """Writes the mark of a log to the device. Raises OSError: without it the next start would take what is missing for
+    what never was."""
+    _write(directory, found, sync=True)
+
+
+def _write(directory: str, found: str, *, sync: bool) -> None:
+    replace_file(f"{directory}/{MARK}", f"{found}\n".encode(errors="surrogateescape"), sync=sync)
 
 
 class LogDamage:

@@ -52,7 +52,7 @@ from barnabas.log.holes import (
 from barnabas.log.indexes.sparse_index import CorruptIndex
 from barnabas.log.indexes.transaction_index import CorruptTransactionIndex, TransactionIndex
 from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
-from barnabas.log.log_damage import MARK, mark_damaged, read_mark
+from barnabas.log.log_damage import MARK, read_mark, write_mark
 from barnabas.log.log_offsets import LogOffsets
 from barnabas.log.log_segment import DELETED_SUFFIX, OFFSET_DELTA_MAX, LogSegment
 from barnabas.log.producers.producer_state_manager import DEFAULT_PRODUCER_EXPIRATION_MS, ProducerStateManager
@@ -184,7 +184,7 @@ def _check_damage(log: UnifiedLog, loader: "_Loader") -> None:
         log.damage.note(found)
     mark = mark_of(lost) or found
     if mark and f"{mark}\n" != loader.mark:
-        mark_damaged(log.directory, mark, sync=True)
+        write_mark(log.directory, mark)
     elif not mark and loader.mark is not None:
         os.unlink(f"{log.directory}/{MARK}")
 

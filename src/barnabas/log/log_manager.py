@@ -515,8 +515,10 @@ class LogManager:
         replaced = self._replaced.get(topic_partition)
         if replaced is not None:
             before = replaced.log.directory
-            mark_replaced(replaced, self._home[topic_partition])
-            self._deletions.rename_below(before, replaced.log.directory)
+            try:
+                mark_replaced(replaced, self._home[topic_partition])
+            finally:
+                self._deletions.rename_below(before, replaced.log.directory)
 
     def drop_replaced(self, topic_partition: TopicPartition) -> None:
         """Deletes the log of before a move, if there is one. May block; safe in any thread. Raises
@@ -682,7 +684,8 @@ class _Checkpoint(NamedTuple):
 
 
 def _start_within_segment(log: UnifiedLog) -> Offset | None:
-    return log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
+    is_within = log.has_undeleted or log.log_start_offset > log.segments[0].base_offset
+    return log.log_start_offset if is_within else None
 
 
 _RECOVERY_POINTS: Final = _Checkpoint(RECOVERY_CHECKPOINT, attrgetter("recovery_point"), sync=True)

@@ -234,18 +234,17 @@ class LogSegment:
         if self._transaction_index is not None:
             self._transaction_index.path = self.path(".txnindex")
 
-    def mark_deleted(self) -> list[str]:
-        """Renames the files to `*.deleted` and closes them. Returns the paths to remove later."""
+    def mark_deleted(self) -> Iterator[str]:
+        """Renames the files to `*.deleted` and closes them. Yields the paths to remove later. Raises OSError; a next
+        call goes on with the files that are left."""
         self.close()
-        renamed = []
         for suffix in SEGMENT_SUFFIXES:
             path = self.path(suffix)
             try:
                 os.rename(path, path + DELETED_SUFFIX)
             except FileNotFoundError:
                 continue
-            renamed.append(path + DELETED_SUFFIX)
-        return renamed
+            yield path + DELETED_SUFFIX
 
     def remove(self) -> None:
         """Removes the files at once. Raises OSError after it has tried all of them."""

@@ -26,7 +26,7 @@ from barnabas.log.indexes import timestamp_search
 from barnabas.log.indexes.sparse_index import CorruptIndex
 from barnabas.log.indexes.transaction_index import AbortedTransaction
 from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
-from barnabas.log.log_damage import LogDamage, mark_damaged, read_mark
+from barnabas.log.log_damage import LogDamage, mark_damaged, read_mark, write_mark
 from barnabas.log.log_offsets import EMPTY_READ, AppendInfo, LogOffsets, LogRead, TimestampOffset
 from barnabas.log.log_segment import OFFSET_DELTA_MAX, LogSegment, SegmentWriteFailed
 from barnabas.log.log_segments import LogSegments
@@ -82,6 +82,7 @@ class UnifiedLog:
         "_segments",
         "_snapshot_debt",
         "_tail_dirty",
+        "_undeleted",
         "active_segment",
         "cleaned_offset",
         "clock",
@@ -146,6 +147,8 @@ class UnifiedLog:
         self._pool = pool
         self._deletions = deletions
         self._high_watermark_position: tuple[LogSegment, int] | None = None
+        self._undeleted: list[LogSegment] = []
+        """The segments that retention has removed, oldest first, whose files the disk has not let go."""
         self._snapshot_debt = 0
         self._tail_dirty = False
         self.truncations = 0
@@ -734,7 +737,8 @@ class UnifiedLog:
             self._lower_checkpoints(offset)  # first: an empty log would start where the checkpoint says
         work = f"emptying the log up to {offset}"
         with self._offline_on_error(work):
-            self._drop_segments(self._segments)
+            self._drop_segments([*self._undeleted, *self._segments])
+            self._undeleted.clear()
             self.producers.remove_all_snapshots()
             segment = self._create_segment(offset)
         self.files_made += 1
@@ -780,10 +784,12 @@ class UnifiedLog:
     def delete_old_segments(self, now_ms: int) -> int:
         """Removes the segments that retention.ms, retention.bytes or the log start offset allow to delete.
 
-        Returns the number of removed segments. Raises KafkaStorageError.
+        Returns the number of removed segments. Raises KafkaStorageError. Segments whose files cannot be renamed then
+        are none of the log any more, and the next call tries again.
         """
         count = retention.count_deletable(self._segments, self._config, self.offsets, now_ms)
         if not count:
+            self._drop_undeleted()
             return 0
         if count == len(self._segments):
             try:
@@ -793,12 +799,22 @@ class UnifiedLog:
                 count -= 1
                 if not count:
                     raise
-        old = self._segments.remove_first(count)
+        self._undeleted += self._segments.remove_first(count)
         self.advance_log_start(self._segments[0].base_offset)
         self._high_watermark_position = None
-        with self._storage_errors():
-            self._drop_segments(old)
+        self._drop_undeleted()
         return count
+
+    def _drop_undeleted(self) -> None:
+        with self._storage_errors():
+            while self._undeleted:
+                self._drop_segments(self._undeleted[:1])
+                del self._undeleted[0]
+
+    @property
+    def has_undeleted(self) -> bool:
+        """Whether there are files of segments that retention has removed: the next start would find them."""
+        return bool(self._undeleted)
 
     def replace_segments(self, old: Sequence[LogSegment], put_in_place: Callable[[], None]) -> None:
         """Replaces the segments `old` by one, whose files `put_in_place` renames after the old files are renamed.
@@ -856,7 +872,7 @@ class UnifiedLog:
     def rename_directory(self, directory: str) -> None:
         """Uses the new name of the directory for later opens."""
         self.directory = directory
-        for segment in self._segments:
+        for segment in (*self._undeleted, *self._segments):
             segment.rename_directory(directory)
         self.producers.rename_directory(directory)
         self.leader_epochs.path = f"{directory}/leader-epoch-checkpoint"
@@ -869,8 +885,8 @@ class UnifiedLog:
             self.leader_epochs.replace_all(other.leader_epochs.entries)
             self.active_segment.write_transaction_index()
             self.producers.replace_snapshot(other.producers, self.log_end_offset)
-        if (mark := read_mark(other.directory)) is not None:
-            mark_damaged(self.directory, mark.rstrip(), sync=True)
+            if (mark := read_mark(other.directory)) is not None:
+                write_mark(self.directory, mark.rstrip())
 
     def replace(self, other: "UnifiedLog") -> None:
         """Goes on in place of a log with the same records, in another directory. That one gets no more appends."""

@@ -1,3 +1,4 @@
+import errno
 import os
 import uuid
 from pathlib import Path
@@ -6,7 +7,9 @@ from threading import Thread
 import pytest
 
 from barnabas.log.directories import checkpoints
+from barnabas.log.directories.checkpoints import replace_file
 from barnabas.types import TopicPartition
+from log.log_files import fail_at
 
 TOPIC_ID = uuid.UUID("c7b1f9a0-3d1e-4b0a-9f6e-2d5a8c1e7f42")
 
@@ -99,3 +102,10 @@ def test_syncs_that_fail_together_leave_the_durability(tmp_path: Path, monkeypat
     other.join()
     assert checkpoints.read_running(directory) == {"durability": "fsync"}
     assert len(replaced) == 1
+
+
+def test_the_first_failure_of_a_disk_is_told(tmp_path, monkeypatch) -> None:
+    fail_at(monkeypatch, "replace", "file", errno.ENOSPC)
+    fail_at(monkeypatch, "unlink", "file")
+    with pytest.raises(OSError, match="No space left"):
+        replace_file(f"{tmp_path}/file", b"new")

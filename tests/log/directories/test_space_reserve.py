@@ -10,6 +10,7 @@ import pytest
 
 from barnabas.log.directories import space_reserve
 from barnabas.log.directories.space_reserve import ReserveLocks, SpaceReserve
+from log.log_files import refuse
 
 SIZE = 1 << 20
 
@@ -241,3 +242,17 @@ def test_without_a_size_there_is_no_file(disk: Disk, tmp_path: Path) -> None:
     disk.free_without = 0
     reserve.ensure(8192)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_fails_makes_no_failure_of_a_write_that_has_succeeded(
+    disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserve = SpaceReserve(str(tmp_path), SIZE)
+    disk.free_without = 3 * SIZE
+    reserve.refill()
+    disk.free_without = SIZE + 10_000
+    with reserve.lent(20_000):
+        monkeypatch.setattr(os, "posix_fallocate", refuse(errno.EIO))
+        monkeypatch.setattr(os, "ftruncate", refuse(errno.EIO))
+    assert disk.reserved < SIZE
+    monkeypatch.undo()

@@ -87,7 +87,7 @@ def replace_file(path: str, data: bytes | Callable[[int], bytes], *, sync: bool 
             os.fsync(fd)
         os.replace(temporary, path)
     except OSError:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # the next call writes it anew
             os.unlink(temporary)
         raise
     finally:

@@ -204,14 +204,13 @@ class SpaceReserve:
             return 0
 
     def _grow(self, size: int) -> None:
-        """Allocates up to `size` bytes, as many as there are. Does nothing if the system cannot allocate."""
+        """Allocates up to `size` bytes, as many as there are. Does nothing if the system cannot allocate, and no more
+        if the disk fails: a write that was lent the room has succeeded all the same."""
         if not hasattr(os, "posix_fallocate"):
             return
-        try:
+        with contextlib.suppress(OSError), contextlib.ExitStack() as opened:
             fd = os.open(self._path, _OPEN_FLAGS, 0o644)
-        except OSError:
-            return
-        try:
+            opened.callback(os.close, fd)
             held = os.fstat(fd).st_size
             step = size - held
             while step >= _BLOCK:
@@ -222,8 +221,6 @@ class SpaceReserve:
                 except OSError:
                     os.ftruncate(fd, held)  # a part may have been allocated
                     step = step // 2 // _BLOCK * _BLOCK
-        finally:
-            os.close(fd)
 
 
 def _lock_file(fd: int) -> bool:
