@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.broker.cluster.metadata_copy import read_copy
-from barnabas.broker.metadata_copier import INTERVAL_S, MetadataCopier
+from barnabas.broker.metadata_copier import AGAIN_S, INTERVAL_S, MetadataCopier
 from barnabas.log.directories.checkpoints import METADATA_COPY
 from broker.cluster.test_metadata_copy import image
 from broker.virtual_loop import run
@@ -120,3 +120,25 @@ def test_nothing_is_written_after_the_end(tmp_path: Path) -> None:
         assert (world.copied, world.disk.waiting) == (2, [])
 
     run(scenario())
+
+
+def test_a_copy_that_the_disk_has_refused_is_told_once_and_written_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also if nobody changes anything until the disk takes it."""
+
+    async def scenario() -> None:
+        world = World(tmp_path / "away")
+        world.change(2)
+        for _ in range(3):
+            await asyncio.sleep(2 * AGAIN_S)
+            world.disk.run()
+        (tmp_path / "away").mkdir()
+        await asyncio.sleep(2 * AGAIN_S)
+        world.disk.run()
+        assert world.copied == 2
+        await asyncio.sleep(2 * AGAIN_S)
+        assert not world.disk.waiting
+
+    run(scenario())
+    assert len(caplog.records) == 1

@@ -3,7 +3,7 @@
 import logging
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from barnabas.config.log_config import DEFAULT_LOG_CONFIG, LogConfig
 from barnabas.errors import (
+    KafkaStorageError,
     NotLeaderOrFollower,
     UnknownTopicOrPartition,
 )
@@ -21,6 +22,7 @@ from barnabas.replication.replica import FollowerFetch, FollowerRead
 from barnabas.replication.replica_manager import ReplicaManager, replica_position
 from barnabas.types import TopicPartition
 from hand_clock import HandClock
+from log.log_files import fail_at
 from replication.rig import Watcher, validated_batch
 
 ME, OTHER = 1, 2
@@ -378,3 +380,58 @@ def test_a_broker_that_ends_at_once_makes_and_deletes_nothing_more(turns: Turns,
     turns.manager.close(completely=False)
     assert turns.turns() == 1
     assert turns.held(tmp_path) == ["t-0", "t-1"]
+
+
+@pytest.fixture
+def kept(turns: Turns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """Logs of a topic that is gone, which the disk does not let go before the patch is undone."""
+    turns.topic("t", *[ME] * 5)
+    turns.apply("t")
+    turns.turns()
+    turns.manager.leader_of("t", 0).append_as_leader(validated_batch(), 1)
+    with monkeypatch.context() as patch:
+        fail_at(patch, "rename", f"{tmp_path}/t-")
+        topic = turns.topics.pop("t")
+        turns.apply("t")
+        turns.turns()
+        turns.topics["t"] = topic
+        yield patch
+
+
+def test_logs_that_the_disk_does_not_let_go_are_deleted_later(
+    turns: Turns, tmp_path: Path, kept: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    del turns.topics["t"]
+    for _ in range(2):
+        turns.manager.open_refused()
+        turns.turns()
+    told = [record for when in ("setup", "call") for record in caplog.get_records(when)]
+    assert len([record for record in told if "cannot be renamed" in record.message]) == 5
+    assert turns.held(tmp_path) == [f"t-{index}" for index in range(5)]
+    kept.undo()
+    turns.manager.open_refused()
+    turns.turns()
+    assert turns.held(tmp_path) == []
+    turns.manager.open_refused()
+
+
+def test_a_replica_that_comes_back_does_not_begin_with_a_log_that_was_to_be_deleted(
+    turns: Turns, tmp_path: Path, kept: pytest.MonkeyPatch
+) -> None:
+    turns.apply("t")
+    turns.turns()
+    with pytest.raises(KafkaStorageError, match="could not be opened"):
+        turns.manager.leader_of("t", 0)
+    kept.undo()
+    turns.manager.open_refused()
+    turns.turns()
+    assert [turns.manager.leader_of("t", index).log.log_end_offset for index in range(5)] == [0] * 5
+    turns.manager.open_refused()
+    turns.turns()
+    assert turns.held(tmp_path) == [f"t-{index}" for index in range(5)]
+
+
+def test_a_stop_deletes_what_the_disk_has_not_let_go(turns: Turns, tmp_path: Path, kept: pytest.MonkeyPatch) -> None:
+    kept.undo()
+    turns.manager.close(completely=True)
+    assert turns.held(tmp_path) == []

@@ -13,6 +13,8 @@ from barnabas.metadata.image import MetadataImage
 __all__ = ["MetadataCopier"]
 
 INTERVAL_S: Final = 1.0
+AGAIN_S: Final = 10.0
+"""After this time a copy that the disk has refused is written again: nobody else may change the metadata for weeks."""
 
 
 class MetadataCopier:
@@ -35,10 +37,15 @@ class MetadataCopier:
         self._timer: asyncio.TimerHandle | None = None
         self._is_writing = False
         self._is_closed = False
+        self._refused: set[str] = set()
+        """The copies that are not up to date because the disk has refused them, which is told once."""
 
     def image_changed(self) -> None:
+        self._write_after(INTERVAL_S)
+
+    def _write_after(self, seconds: float) -> None:
         if self._timer is None and not self._is_writing and not self._is_closed:
-            self._timer = self._loop.call_later(INTERVAL_S, self._write)
+            self._timer = self._loop.call_later(seconds, self._write)
 
     def _write(self) -> None:
         image = self._image()
@@ -51,13 +58,18 @@ class MetadataCopier:
         for path in self._paths:
             try:
                 write_copy(path, image)
+                self._refused.discard(path)
             except OSError as error:
-                self._log.warning("the copy of the metadata in %s is not up to date: %s", path, error.strerror)
+                if path not in self._refused:
+                    self._refused.add(path)
+                    self._log.warning("the copy of the metadata in %s is not up to date: %s", path, error.strerror)
 
     def _on_written(self, version: int) -> None:
         self._is_writing = False
         if self._image().version != version:
             self.image_changed()
+        elif self._refused:
+            self._write_after(AGAIN_S)
 
     def close(self) -> None:
         """Writes the last change, if it waits."""

@@ -68,6 +68,8 @@ class ReplicaManager:
         self._quotas = quotas
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._names: dict[UUID, str] = {}
+        self._undeleted: set[TopicPartition] = set()
+        """The logs of former replicas that the disk has not let go."""
         self._refused: set[str] = set()
         """The topics with a log that the disk has refused."""
         self._later = later
@@ -173,8 +175,11 @@ class ReplicaManager:
     def _delete_log(self, topic_partition: TopicPartition) -> None:
         try:
             self._log_manager.delete(topic_partition)
-        except KafkaStorageError as error:  # the log is removed when the topic is made again
-            self._log.error("%s", error)
+            self._undeleted.discard(topic_partition)
+        except KafkaStorageError as error:
+            if topic_partition not in self._undeleted:
+                self._undeleted.add(topic_partition)
+                self._log.error("%s; tried again", error)
 
     def _take(self, topic: TopicImage) -> None:
         self._names[topic.topic_id] = topic.name
@@ -227,9 +232,16 @@ class ReplicaManager:
         return broker is None or not broker.fenced
 
     def open_refused(self) -> None:
-        """Tries again to open the logs that the disk has refused. Called periodically."""
+        """Tries again to open the logs that the disk has refused, and to delete those that it has kept. Called
+        periodically."""
         refused, self._refused = self._refused, set()
         self._at_once = AT_ONCE_MAX
+        for topic_partition in sorted(self._undeleted):
+            if self._is_at_once():
+                self._delete_log(topic_partition)
+            else:
+                self._to_delete[topic_partition] = None
+        self._work_later()
         for name in refused:
             topic = self.image.topics.get(name) if self.image is not None else None
             if topic is not None:
@@ -250,7 +262,11 @@ class ReplicaManager:
     def _has_log(self, topic_partition: TopicPartition, topic_id: UUID) -> bool:
         """Returns whether a replica has its log already, so that it is opened without the disk."""
         log = self._log_manager.get(topic_partition)
-        return log is not None and log.topic_id in (topic_id, None) and topic_partition not in self._to_delete
+        return log is not None and log.topic_id in (topic_id, None) and not self._is_to_delete(topic_partition)
+
+    def _is_to_delete(self, topic_partition: TopicPartition) -> bool:
+        """Returns whether a log is still there which is of no replica of this broker."""
+        return topic_partition in self._to_delete or topic_partition in self._undeleted
 
     def _is_at_once(self) -> bool:
         """Returns whether one more log is made or deleted at once."""
@@ -302,6 +318,8 @@ class ReplicaManager:
         self._later = None
         while completely and (self._to_open or self._to_delete):
             self._work()
+        for topic_partition in sorted(self._undeleted) if completely else ():
+            self._delete_log(topic_partition)
         self._to_open.clear()
         self._to_delete.clear()
 
@@ -322,9 +340,10 @@ class ReplicaManager:
     def _open(
         self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, position: int | None
     ) -> Partition:
-        if topic_partition in self._to_delete:
+        if self._is_to_delete(topic_partition):
             self._log_manager.delete(topic_partition)
-            del self._to_delete[topic_partition]
+            self._to_delete.pop(topic_partition, None)
+            self._undeleted.discard(topic_partition)
         log = self._log_manager.get(topic_partition)
         if log is not None and log.topic_id is not None and log.topic_id != topic_id:
             # The log of the topic that was deleted before could not be removed then.

@@ -1,6 +1,11 @@
 """Deleted files and directories wait for their time."""
 
-from barnabas.log.directories.deletion_queue import DeletionQueue
+from pathlib import Path
+
+import pytest
+
+from barnabas.log.directories.deletion_queue import AGAIN_MS, DeletionQueue
+from log.log_files import fail_at
 
 
 def test_deletions_wait_for_their_time(tmp_path) -> None:
@@ -47,3 +52,29 @@ def test_deletions_follow_a_directory_that_is_renamed_again_and_again(tmp_path) 
     assert [path.name for path in directory.iterdir()] == ["third"]
     queue.remove_due(2)
     assert list(directory.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_what_the_disk_keeps_is_told_once_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    queue = DeletionQueue()
+    kept, other = tmp_path / "kept", tmp_path / "other"
+    other.touch()
+    if kind == "file":
+        kept.touch()
+    else:
+        kept.mkdir()
+        (kept / "inside").touch()
+    queue.add(str(kept), 100)
+    queue.add(str(other), 100)
+    with monkeypatch.context() as patch:
+        fail_at(patch, "unlink", "kept" if kind == "file" else "inside")
+        assert queue.remove_due(100) == 1
+        assert not other.exists()
+        assert queue.remove_due(100 + AGAIN_MS - 1) == 0
+        assert queue.remove_due(100 + AGAIN_MS) == 0
+    assert [record.message.partition(": ")[2] for record in caplog.records] == ["Input/output error; tried again"]
+    assert queue.remove_due(100 + 2 * AGAIN_MS) == 1
+    assert not kept.exists()
+    assert len(queue) == 0
