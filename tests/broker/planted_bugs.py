@@ -17,7 +17,9 @@ from barnabas.broker.server import Broker
 from barnabas.broker.startup import directory_age, recovery
 from barnabas.broker.startup.directory_age import Age, DirectoryDoubts
 from barnabas.broker.supervisor.supervisor import Supervisor
+from barnabas.cli.cluster.health import disks
 from barnabas.controller.auto_topics import Factor
+from barnabas.controller.controller import Controller
 from barnabas.errors import RecordListTooLarge
 from barnabas.log import log_loader, log_manager
 from barnabas.log.directories import disk
@@ -30,7 +32,7 @@ from barnabas.registry import embedded
 from barnabas.registry.broker_locks import BrokerLocks
 from barnabas.registry.incarnation import settle_incarnation
 from barnabas.registry.processes import is_of_another_boot
-from barnabas.registry.registry import BrokerRegistration, Evidence, Known
+from barnabas.registry.registry import BrokerRegistration, Evidence, Known, RegistryUnavailable
 from barnabas.registry.sqlite_file import SqliteFile
 from barnabas.registry.zookeeper.deleted_nodes import DeletedNodes
 from barnabas.replication.log_dir_move import LogDirMove, Work
@@ -88,6 +90,29 @@ def a_copied_registry_counts_as_the_original(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(embedded, "settle_incarnation", stay)
     patch.setattr(Broker, "_require_free_node_id", lambda *_: None)
+    patch.setattr(BrokerRegistration, "may_replace", lambda *_: True)
+
+
+def replicas_that_share_a_disk_are_told_to_nobody(patch: pytest.MonkeyPatch) -> None:
+    """As if brokers had no other disk."""
+    patch.setattr(disks, "most_devices", lambda _: 1)
+
+
+def what_the_registry_does_not_take_counts_as_made(patch: pytest.MonkeyPatch) -> None:
+    """Whoever asks for a change is answered as if it were there."""
+    persist = Controller._persist
+
+    def believe(self: Controller, *args: Any) -> bool:
+        try:
+            return persist(self, *args)
+        except RegistryUnavailable:
+            return True
+
+    patch.setattr(Controller, "_persist", believe)
+
+
+def a_live_registration_is_taken_over(patch: pytest.MonkeyPatch) -> None:
+    """By whoever has a copy of the directories, and the live broker ends."""
     patch.setattr(BrokerRegistration, "may_replace", lambda *_: True)
 
 

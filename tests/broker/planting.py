@@ -40,6 +40,16 @@ FOUND_AT_ONCE: list[Found] = [
         "test_nobody_of_the_original_belongs_to_a_copy",
     ),
     (
+        planted_bugs.replicas_that_share_a_disk_are_told_to_nobody,
+        "cli/cluster/health/test_findings.py",
+        "test_replicas_that_share_a_disk_though_there_are_others",
+    ),
+    (
+        planted_bugs.a_live_registration_is_taken_over,
+        "registry/test_incarnation.py",
+        "test_a_broker_that_runs_keeps_its_node_id_from_copies_of_its_directories",
+    ),
+    (
         broker_epochs_are_ignored,
         "replication/test_leader_state.py",
         "test_fetches_of_a_registration_that_the_metadata_lacks_do_not_count[21]",
@@ -140,6 +150,11 @@ FOUND_LATER: list[Found] = [
         planted_bugs.nothing_is_set_aside_for_the_registry,
         "testing/cluster/test_registry_disk.py",
         "test_on_a_full_disk_leaders_are_elected_and_topics_deleted",
+    ),
+    (
+        planted_bugs.what_the_registry_does_not_take_counts_as_made,
+        "testing/cluster/test_registry_disk.py",
+        "test_while_it_fails_records_are_served_and_the_rest_waits",
     ),
     (
         planted_bugs.logs_keep_all_descriptors,
