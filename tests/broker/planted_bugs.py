@@ -113,6 +113,7 @@ def what_the_registry_does_not_take_counts_as_made(patch: pytest.MonkeyPatch) ->
 
 def a_live_registration_is_taken_over(patch: pytest.MonkeyPatch) -> None:
     """By whoever has a copy of the directories, and the live broker ends."""
+    patch.setattr(BrokerLocks, "hold", lambda *_: True)
     patch.setattr(BrokerRegistration, "may_replace", lambda *_: True)
 
 
