@@ -108,6 +108,23 @@ def test_a_disk_that_refuses_the_copy_is_reported(tmp_path: Path, caplog: pytest
     assert "is not up to date: No such file or directory" in caplog.text
 
 
+def test_a_copy_for_which_there_is_no_memory_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_copy(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("barnabas.broker.cluster.metadata_copy.write_copy", write_copy)
+
+    async def scenario() -> None:
+        world = World(tmp_path)
+        world.change(2)
+        world.copier.close()
+
+    run(scenario())
+    assert "is not up to date: memory has run out" in caplog.text
+
+
 def test_nothing_is_written_after_the_end(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = World(tmp_path)

@@ -38,7 +38,7 @@ class MetadataCopier:
         self._is_writing = False
         self._is_closed = False
         self._refused: set[str] = set()
-        """The copies that are not up to date because the disk has refused them, which is told once."""
+        """The copies that are not up to date because the disk has refused them, or memory, which is told once."""
 
     def image_changed(self) -> None:
         self._write_after(INTERVAL_S)
@@ -59,10 +59,11 @@ class MetadataCopier:
             try:
                 write_copy(path, image)
                 self._refused.discard(path)
-            except OSError as error:
+            except (OSError, MemoryError) as error:
                 if path not in self._refused:
                     self._refused.add(path)
-                    self._log.warning("the copy of the metadata in %s is not up to date: %s", path, error.strerror)
+                    reason = error.strerror if isinstance(error, OSError) else "memory has run out"
+                    self._log.warning("the copy of the metadata in %s is not up to date: %s", path, reason)
 
     def _on_written(self, version: int) -> None:
         self._is_writing = False
