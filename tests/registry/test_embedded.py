@@ -1,19 +1,20 @@
 """The registry in a SQLite file: the conformance suite, and what is particular to a file."""
 
+import errno
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
-from barnabas.errors import UsageError
+from barnabas.errors import NotYet, UsageError
 from barnabas.metadata.image import PartitionImage
 from barnabas.registry.embedded import EmbeddedRegistry
 from barnabas.registry.registry import (
@@ -24,7 +25,9 @@ from barnabas.registry.registry import (
     RegistryUnavailable,
     SetBrokerConfig,
     SetPartition,
+    start_with_registry,
 )
+from barnabas.registry.sqlite_file import may_pass
 from barnabas.types import BrokerId
 from registry import conformance
 from registry.stores import TrackedFile, let_go
@@ -187,13 +190,52 @@ def test_what_cannot_be_opened_is_said_in_one_line(tmp_path: Path) -> None:
         ),
         (directory, f"it is a directory; name the file in it, such as {directory}/registry.db"),
     ):
-        with pytest.raises(UsageError, match=words):
+        with pytest.raises(UsageError, match=words) as raised:
             EmbeddedRegistry(path)
+        assert not isinstance(raised.value, NotYet)
     assert directory.stat().st_mode & 0o777 == 0o755
     rubbish = tmp_path / "rubbish.db"
     rubbish.write_bytes(b"this is not a database, it is a poem" * 100)
-    with pytest.raises(UsageError, match="cannot be used as the registry: file is not a database"):
+    with pytest.raises(UsageError, match="cannot be used as the registry: file is not a database") as raised:
         EmbeddedRegistry(rubbish)
+    assert not isinstance(raised.value, NotYet)
+
+
+@contextmanager
+def no_room(_with_room: bool) -> Iterator[None]:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    yield
+
+
+@pytest.mark.parametrize("trouble", ["locked", "full"])
+def test_a_file_that_may_be_usable_later_is_told_as_such(
+    harness: EmbeddedHarness, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    monkeypatch.setattr("barnabas.registry.sqlite_file._BUSY_TIMEOUT_S", 0.01)
+    harness.open()
+    with closing(sqlite3.connect(harness.path, isolation_level=None)) as other:
+        if trouble == "locked":
+            other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(NotYet, match=r"cannot be used as the registry: .*(locked|No space left)"):
+            EmbeddedRegistry(harness.path, room=no_room if trouble == "full" else nullcontext)
+    harness.close()
+
+
+@pytest.mark.parametrize("may_pass", [True, False])
+def test_a_start_tells_what_may_pass_from_what_does_not(may_pass: bool) -> None:
+    error = RegistryUnavailable("it refuses")
+    error.may_pass = may_pass
+    with pytest.raises(UsageError, match="the registry: it refuses") as raised, start_with_registry("the registry: "):
+        raise error
+    assert isinstance(raised.value, NotYet) == may_pass
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY_DIRECTORY])
+def test_a_file_that_is_not_opened_may_be_later_if_its_rights_are_in_order(tmp_path: Path, code: int) -> None:
+    error = sqlite3.OperationalError("not opened")
+    error.sqlite_errorcode = code
+    assert may_pass(error, tmp_path / "registry.db")
+    assert not may_pass(error, tmp_path / "missing" / "registry.db")
 
 
 def test_a_newer_format_is_refused(harness: EmbeddedHarness) -> None:

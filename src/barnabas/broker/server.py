@@ -221,7 +221,8 @@ class Broker:
             self._addresses = AdvertisedAddresses(config, self.endpoints)
             limits = self._connection_limits.start(config)
             # The logs are opened before the registration: their lock reveals a second broker on the same directory.
-            self._open_registry_and_logs(undo)
+            with start_with_registry():
+                self._open_registry_and_logs(undo)
             self._start_controller(undo)
             flush_behind = None
             if config.durability == "fsync":

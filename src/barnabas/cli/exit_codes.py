@@ -20,7 +20,7 @@ EXIT_CODES: Final = {
     USAGE: "Wrong usage: the command line, a setting, or a line of the input is not valid. `serve` also ends so when it"
     " cannot start for a reason that only the operator can remove, such as an address or a data directory in use.",
     NOT_YET: "`serve` cannot start for a reason that may pass by itself, such as other brokers or a ZooKeeper that are"
-    " not there: start it again.",
+    " not there, or a registry whose disk is full: start it again.",
     INTERRUPTED: "Ctrl-C (SIGINT). Consumers have committed what was printed and left their group.",
     TERMINATED: "SIGTERM; the command ended as it does on Ctrl-C. `serve` shuts down on both and ends with 0,"
     " except in its first moments, before it has begun to start a broker.",

@@ -155,7 +155,7 @@ class Controller:
         registration by the very state upon which it is made, or raises an error because of which it is not made.
         `registered` is called with the broker epoch before anything else happens.
 
-        Raises UsageError where the node id belongs to another running broker or the registry cannot be used,
+        Raises UsageError where the node id belongs to another running broker or the registry cannot be used, NotYet or
         RegistryUnreachable if another start may succeed.
         """
         self._registry.watch(self._on_hint)
@@ -389,7 +389,7 @@ class Controller:
         """Elects this broker, as the controller at its start, for these partitions of its own in a new leader epoch,
         because their logs are lost. A client that knows records of the epoch before notices that they are gone.
 
-        Raises UsageError where the registry cannot be used, RegistryUnreachable if another start may succeed.
+        Raises UsageError where the registry cannot be used, NotYet or RegistryUnreachable if another start may succeed.
         """
         wanted = list(partitions)
         cause = Cause(time.monotonic(), f"the log of broker {self._config.node_id} was lost")

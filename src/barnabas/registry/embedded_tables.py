@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Final
 
 from barnabas.config.endpoints import Endpoint
-from barnabas.errors import UsageError
+from barnabas.errors import NotYet, UsageError
 from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from barnabas.registry.broker_locks import BrokerLocks
 from barnabas.registry.content import Move, RegistryContent
 from barnabas.registry.incarnation import HAS_LOCK, INCARNATION, LOCKS
 from barnabas.registry.registry import LastRegistration, LeaderChange, how_to_found_anew
-from barnabas.registry.sqlite_file import Room, SqliteFile
+from barnabas.registry.sqlite_file import Room, SqliteFile, may_pass
 from barnabas.types import BrokerId
 
 __all__ = [
@@ -196,8 +196,9 @@ def open_file(path: Path, room: Room = nullcontext) -> SqliteFile:
 
 
 def cannot_be_used(path: Path, error: Exception, option: str = "--data-dir") -> UsageError:
-    """Returns the error of a file that was chosen with a command's option."""
-    return UsageError(f"{path}: cannot be used as the registry: {error}; {_way_out(path, error, option)}")
+    """Returns the error of a file that was chosen with a command's option; NotYet if it may be used later."""
+    kind = NotYet if may_pass(error, path) else UsageError
+    return kind(f"{path}: cannot be used as the registry: {error}; {_way_out(path, error, option)}")
 
 
 def prepare(db: SqliteFile, path: Path) -> None:

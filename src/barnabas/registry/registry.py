@@ -80,6 +80,10 @@ class RegistryUnavailable(BarnabasError):
     """The registry did not respond, so it is unknown whether the write happened. This must not be taken for a
     refusal."""
 
+    may_pass = False
+    """Whether the registry may respond later without anybody's work: another program holds it, or its disk is full or
+    fails."""
+
 
 class NotWritten(RegistryUnavailable):
     """The write has certainly not happened: the registry's disk is full, for example."""
@@ -92,6 +96,8 @@ class RegistryOutdated(RegistryUnavailable):
 class RegistryUnreachable(RegistryUnavailable):
     """The connection to the registry is lost, or an answer did not come: later it may be there again."""
 
+    may_pass = True
+
 
 class Superseded(BarnabasError):
     """The registry has changed since the version upon which a broker was to be registered."""
@@ -100,13 +106,14 @@ class Superseded(BarnabasError):
 @contextmanager
 def start_with_registry(what: str = "") -> Iterator[None]:
     """The context of a part of a start. A registry that refuses is the operator's mistake: raises UsageError, which
-    begins with `what`. One that is not reached may be at the next start: its error stays."""
+    begins with `what`, or NotYet if the registry may take another start. One that is not reached may be there in a
+    moment: its error stays."""
     try:
         yield
     except RegistryUnreachable:
         raise
     except RegistryUnavailable as error:
-        raise UsageError(f"{what}{error}") from None
+        raise (NotYet if error.may_pass else UsageError)(f"{what}{error}") from None
 
 
 class Evidence(Enum):

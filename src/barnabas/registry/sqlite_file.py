@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from barnabas.registry.registry import NotWritten, RegistryUnavailable
 
-__all__ = ["Room", "SqliteFile"]
+__all__ = ["Room", "SqliteFile", "may_pass"]
 
 Room: TypeAlias = Callable[[bool], AbstractContextManager[object]]
 """Makes the context in which a transaction finds space on a full disk, and is told whether it may use what is set aside
@@ -20,9 +20,35 @@ _BUSY_TIMEOUT_S: Final = 5.0
 _BUSY_PAUSE_S: Final = 0.001
 _ERROR_KIND: Final = 0xFF
 """The bits of an SQLite error that do not tell its details."""
+_PASSING: Final = frozenset(
+    (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+)
+"""Another program holds the file, or its disk is full or fails."""
+_NOT_OPENED: Final = frozenset((sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY))
+"""The file may not be opened or written: because of its disk, of descriptors, or of the rights."""
 _WAL_PAGES: Final = 100
 """The number of pages after which the write-ahead log is copied into the file and restarted, so that it does not grow
 on a full disk."""
+
+
+def may_pass(error: Exception, path: Path) -> bool:
+    """Returns whether a failure at the file may pass without anybody's work at the file itself."""
+    if isinstance(error, RegistryUnavailable):
+        return error.may_pass
+    if isinstance(error, OSError):  # there was no room
+        return True
+    kind = getattr(error, "sqlite_errorcode", 0) & _ERROR_KIND
+    return kind in _PASSING or (kind in _NOT_OPENED and not _is_kept_from_user(path))
+
+
+def _is_kept_from_user(path: Path) -> bool:
+    """Returns whether the file or its directory lacks rights, or there is no such directory."""
+    try:
+        if os.statvfs(path.parent).f_flag & os.ST_RDONLY:
+            return False
+    except OSError:
+        return True
+    return not os.access(path if path.exists() else path.parent, os.R_OK | os.W_OK)
 
 
 class SqliteFile:
@@ -123,4 +149,6 @@ class SqliteFile:
         self._db.close()
 
     def _failed(self, error: Exception, kind: type[RegistryUnavailable] = RegistryUnavailable) -> RegistryUnavailable:
-        return kind(f"the registry {self._path} failed: {error}")
+        failure = kind(f"the registry {self._path} failed: {error}")
+        failure.may_pass = may_pass(error, self._path)
+        return failure

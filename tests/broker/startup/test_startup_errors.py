@@ -7,8 +7,10 @@ Everything goes through `barnabas serve`, as a process.
 import os
 import re
 import socket
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,6 +53,13 @@ def data(tmp_path: Path) -> Path:
             for number in range(20):
                 wire.ask(produce(broker, {0: batch(b"%d" % number)}), 12)
     return directory
+
+
+def test_a_registry_that_another_program_holds_may_be_free_at_the_next_start(data: Path) -> None:
+    with closing(sqlite3.connect(data / "registry.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        code, line = serve(data)
+    assert (code, "registry.db: cannot be used as the registry: " in line, "is locked" in line) == (75, True, True)
 
 
 # --- addresses ------------------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from barnabas.errors import UsageError
 from barnabas.log.directories.space_reserve import SpaceReserve
 from barnabas.records.compiled.installation import describe_installation, is_compiled
 from barnabas.registry.embedded import EmbeddedRegistry
+from barnabas.registry.registry import start_with_registry
 from barnabas.version import __version__
 
 __all__ = ["announce", "run_cluster"]
@@ -90,7 +91,8 @@ def announce(registry: Path, node_ids: Collection[int], reserve_bytes: int = 0) 
     with SpaceReserve(os.path.abspath(registry.parent), reserve_bytes).lent(_OPENING_BYTES):
         opened = EmbeddedRegistry(registry)
         try:
-            opened.announce_brokers(node_ids)
+            with start_with_registry():
+                opened.announce_brokers(node_ids)
         finally:
             opened.close()
 

@@ -233,7 +233,7 @@ class ZooKeeperRegistry(Registry):
                 # A server that was cut off shows an old state, too, until it notices that; but nothing is committed.
                 self._session.commit([Check(znodes.STATE, node.version)])
                 self._refuse_outdated(self._connect, state.version, state.controller_epoch, known)
-        raise RegistryUnavailable("the registry changed all the time while it was read")
+        raise RegistryUnreachable("the registry changed all the time while it was read")
 
     def _refresh(self) -> None:
         """Reads what others have written."""
@@ -266,7 +266,7 @@ class ZooKeeperRegistry(Registry):
                 return
         if vanished:
             raise lacking(f"{vanished} is gone")
-        raise RegistryUnavailable("the registry changed all the time while it was read")
+        raise RegistryUnreachable("the registry changed all the time while it was read")
 
     def watch(self, callback: Callable[[], None]) -> None:
         self._watchers.append(callback)
