@@ -120,29 +120,59 @@ cruise.control.metrics.topic.auto.create=true
 confluent.license.topic.replication.factor=1
 jmx.port=9999
 kafka.timeline.metrics.hosts=a
+auto.include.jmx.reporter=true
+group.share.max.groups=10
+client.quota.callback.static.produce=1000
+metrics.jmx.include=a
+broker.interceptor.class=a.B
+principal.builder.url=http://a
 """
     (warning,) = load(tmp_path, text).warnings
     kafka, _, others = warning.partition("; and of no Kafka, as those of plugins are: ")
     assert kafka == (
-        "settings of Kafka without effect here: controlled.shutdown.max.retries, num.io.threads, port (now listeners)"
+        "settings of Kafka without effect here: auto.include.jmx.reporter, controlled.shutdown.max.retries, "
+        "group.share.max.groups, num.io.threads, port (now listeners)"
     )
     assert others == (
-        "confluent.license.topic.replication.factor, cruise.control.metrics.topic.auto.create, jmx.port, "
-        "kafka.timeline.metrics.hosts"
+        "broker.interceptor.class, client.quota.callback.static.produce, confluent.license.topic.replication.factor, "
+        "cruise.control.metrics.topic.auto.create, jmx.port, kafka.timeline.metrics.hosts, metrics.jmx.include, "
+        "principal.builder.url"
     )
+
+
+@pytest.mark.parametrize("name", ["principal.builder.clas", "metrics.num.sample", "replica.selector.clas"])
+def test_a_mistyped_name_is_none_of_a_plugin(tmp_path: Path, name: str) -> None:
+    with pytest.raises(WrongSettings, match="did you mean"):
+        load(tmp_path, f"{name}=1")
 
 
 def test_variables_of_kafkas_containers_are_named(tmp_path: Path) -> None:
     environment = {
         "KAFKA_NUM_PARTITIONS": "7",
         "KAFKA_ADVERTISED_HOST_NAME": "a",
+        "KAFKA_LISTENERS": "SSL://:9093",
+        "KAFKA_ADVERTISED_LISTENERS": "OUT://a:9094",
+        "KAFKA_LISTENER_NAME_OUT_SSL_KEYSTORE_LOCATION": "/a",
+        "KAFKA_SUPER_USERS": "User:a",
+        "KAFKA_CONFLUENT_METRICS_ENABLE": "true",
         "KAFKA_HEAP_OPTS": "-Xmx1g",
-        "KAFKA_PORT": "tcp://10.0.0.1:9092",  # by Kubernetes, for a service
+        "KAFKA_PORT": "tcp://10.0.0.1:9092",  # by Kubernetes, for services
+        "KAFKA_CONFLUENT_SERVICE_HOST": "10.0.0.1",
+        "KAFKA_CONFLUENT_PORT_9092_TCP_ADDR": "10.0.0.1",
     }
     (warning,) = load(tmp_path, "", environment).warnings
     assert warning == (
-        "environment variables KAFKA_ADVERTISED_HOST_NAME, KAFKA_NUM_PARTITIONS are not read: settings of a broker "
-        "begin with BARNABAS_, such as BARNABAS_NUM_PARTITIONS"
+        "environment variables KAFKA_ADVERTISED_HOST_NAME, KAFKA_ADVERTISED_LISTENERS, KAFKA_CONFLUENT_METRICS_ENABLE, "
+        "KAFKA_LISTENERS, KAFKA_LISTENER_NAME_OUT_SSL_KEYSTORE_LOCATION, KAFKA_NUM_PARTITIONS, KAFKA_SUPER_USERS are "
+        "not read: settings of a broker begin with BARNABAS_, such as BARNABAS_NUM_PARTITIONS"
+    )
+
+
+def test_variables_of_bitnamis_containers_are_named(tmp_path: Path) -> None:
+    (warning,) = load(tmp_path, "", {"KAFKA_CFG_NUM_PARTITIONS": "7", "KAFKA_CFG_OTHER": "a"}).warnings
+    assert warning == (
+        "environment variables KAFKA_CFG_NUM_PARTITIONS, KAFKA_CFG_OTHER are not read: settings of a broker begin with "
+        "BARNABAS_, such as BARNABAS_NUM_PARTITIONS"
     )
 
 

@@ -7,7 +7,7 @@ tiered storage. Then the broker refuses to start.
 from collections.abc import Callable, Mapping
 from typing import Final
 
-__all__ = ["DYNAMIC", "OLD", "PRESENT", "SENSITIVE", "WITHOUT_EFFECT", "refusals", "without_effect"]
+__all__ = ["DYNAMIC", "OLD", "PLUGINS", "PRESENT", "SENSITIVE", "WITHOUT_EFFECT", "refusals", "without_effect"]
 
 _BEFORE_4: Final = "details of TLS to ZooKeeper, and versions before 4.0"
 
@@ -148,6 +148,7 @@ _BY_SUBJECT: Final[dict[str, str]] = {
 }
 
 _OLD_NAMES: Final = """
+    auto.include.jmx.reporter group.share.max.groups share.fetch.max.fetch.records
     controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms controller.message.queue.size
     delegation.token.master.key kafka.csv.metrics.dir kafka.csv.metrics.reporter.enabled
     leader.imbalance.per.broker.percentage log.flush.interval.ms.per.topic log.retention.bytes.per.topic
@@ -164,13 +165,20 @@ OLD: Final[Mapping[str, str | None]] = {
     "log.cleanup.interval.mins": "log.retention.check.interval.ms",
     "port": "listeners",
 }
-"""Names that only Kafka's brokers before 4.0 knew, with the present name of the same thing if there is one."""
+"""Names that only older brokers of Kafka knew, with the present name of the same thing if there is one."""
 
 WITHOUT_EFFECT: Final = {
     **{name: subject for subject, names in _BY_SUBJECT.items() for name in names.split()},
-    **dict.fromkeys(OLD, "what only versions before 4.0 had"),
+    **dict.fromkeys(OLD, "what only older versions had"),
 }
 """Accepted names, each with the subject that says why it has no effect."""
+
+PLUGINS: Final = (
+    *("broker.interceptor.", "kafka.ganglia.metrics.", "kafka.timeline.metrics.", "metrics.jmx."),
+    *(f"{name.rpartition('.class')[0]}." for name in WITHOUT_EFFECT if name.endswith((".class", ".class.name"))),
+)
+"""The beginnings of settings of plugins where they are as some of Kafka's own: what stands below the name of a class
+that Kafka loads is that class's, such as `client.quota.callback.static.produce`."""
 
 PRESENT: Final = frozenset(
     name for subject, names in _BY_SUBJECT.items() if subject is not _BEFORE_4 for name in names.split()

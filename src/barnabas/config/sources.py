@@ -6,6 +6,7 @@ warning.
 """
 
 import os
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -21,8 +22,14 @@ ENVIRONMENT_PREFIX: Final = "BARNABAS_"
 
 _KAFKA_PREFIX: Final = "KAFKA_"
 """The variables from which Kafka's container images make their settings begin so."""
-_PLUGINS_OF_KAFKA: Final = ("kafka.timeline.metrics.", "kafka.ganglia.metrics.")
-"""The settings of plugins whose names begin as some of Kafka's own."""
+_FOREIGN_VARIABLES: Final = (
+    *("CFG_", "LISTENER_NAME_", "CONFLUENT_", "CRUISE_CONTROL_", "RLMM_CONFIG_", "RSM_CONFIG_"),
+    *("SUPER_USERS", "ALLOW_EVERYONE_IF_NO_ACL_FOUND"),
+)
+"""The beginnings of further ones; Bitnami's all begin with CFG_."""
+_OF_KUBERNETES: Final = re.compile(r"_SERVICE_(HOST|PORT)(_|$)|_PORT_\d+_(TCP|UDP|SCTP)(_|$)")
+"""Of a service named kafka-..., in the names of variables. One more has its address as its value."""
+_ADDRESSES_OF_KUBERNETES: Final = ("tcp://", "udp://", "sctp://")
 
 _NOT_SETTINGS: Final = frozenset(
     ("BARNABAS_CONFIG", "BARNABAS_BOOTSTRAP_SERVERS", "BARNABAS_BOOTSTRAP_SERVER", "BARNABAS_LOG_LEVEL")
@@ -205,11 +212,21 @@ def _unknown_variable(variable: str, names: Mapping[str, str]) -> str:
 
 def _unread_variables(environment: Mapping[str, str]) -> list[str]:
     """Returns the variables that set something in containers of Kafka, and nothing here."""
-    found = [variable for variable in environment if variable.startswith(_KAFKA_PREFIX)]
+    found = [
+        variable
+        for variable, text in environment.items()
+        if variable.startswith(_KAFKA_PREFIX)
+        and not text.startswith(_ADDRESSES_OF_KUBERNETES)
+        and not _OF_KUBERNETES.search(variable)
+    ]
     if not found:
         return []
+    from barnabas.config import kafka_names
+
     names = _names_by_variable(_KAFKA_PREFIX)
-    return sorted(each for each in found if each in names and "://" not in environment[each][:8])
+    plugins = (each.replace(".", "_").upper() for each in kafka_names.PLUGINS)
+    beginnings = tuple(_KAFKA_PREFIX + each for each in (*_FOREIGN_VARIABLES, *plugins))
+    return sorted(each for each in found if each in names or each.startswith(beginnings))
 
 
 def _checked(given: Mapping[str, _Given], mistakes: list[str], unread: Sequence[str]) -> LoadedConfig:
@@ -253,9 +270,9 @@ def _is_of_plugin(name: str) -> bool:
     from barnabas.config import kafka_names
     from barnabas.config.definitions import nearest
 
-    if name.startswith(_PLUGINS_OF_KAFKA):
-        return True
     known = (*BROKER_CONFIGS.names(), *kafka_names.WITHOUT_EFFECT)
+    if name.startswith(kafka_names.PLUGINS):
+        return nearest(name, known, 0.9) is None
     first, dot, _ = name.partition(".")
     return bool(dot) and first not in {each.partition(".")[0] for each in known} and nearest(name, known, 0.8) is None
 
@@ -292,7 +309,9 @@ def _without_effect(foreign: list[str], of_plugins: list[str]) -> tuple[str, ...
 def _about_variables(unread: Sequence[str]) -> tuple[str, ...]:
     if not unread:
         return ()
-    example = ENVIRONMENT_PREFIX + unread[-1].removeprefix(_KAFKA_PREFIX)
+    names = _names_by_variable(ENVIRONMENT_PREFIX)
+    read = [ENVIRONMENT_PREFIX + each.removeprefix(_KAFKA_PREFIX).removeprefix("CFG_") for each in unread]
+    example = next((each for each in reversed(read) if each in names), "BARNABAS_NUM_PARTITIONS")
     are = "variables {} are" if len(unread) > 1 else "variable {} is"
     told = (
         f"environment {are.format(', '.join(unread))} not read: settings of a broker begin with {ENVIRONMENT_PREFIX}, "
