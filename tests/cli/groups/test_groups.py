@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from barnabas.cli.groups.groups import group_report, group_text
 from barnabas.client.admin.groups import GroupDescription, GroupListing, GroupMemberView, rebalances_of
 from barnabas.types import TopicPartition
@@ -41,6 +43,22 @@ def test_members_that_a_broker_does_not_show_are_not_counted() -> None:
     report = group_report("g", None, listing, [])
     assert report["members"] is None
     assert "members not shown by this broker" in group_text(report)
+
+
+@pytest.mark.parametrize(
+    ("members", "partitions", "told"),
+    [
+        (3, 2, "1 member has no partitions: 3 members share 2 partitions"),
+        (3, 1, "2 members have no partitions: 3 members share 1 partition"),
+        (2, 2, ""),
+        (2, 0, ""),  # the group has not shared yet, or does not say what
+    ],
+)
+def test_members_without_partitions_are_told_why(members: int, partitions: int, told: str) -> None:
+    shares = [(TopicPartition("t", number),) if number < partitions else () for number in range(members)]
+    views = tuple(GroupMemberView(f"m{n}", None, "c", "/127.0.0.1", share, ("t",)) for n, share in enumerate(shares))
+    text = group_text(group_report("g", GroupDescription("g", "Stable", "consumer", "range", 1, views, ()), None, []))
+    assert text.splitlines()[3 + members :] == ([told] if told else [])
 
 
 def test_no_id_or_reason_forges_a_line() -> None:

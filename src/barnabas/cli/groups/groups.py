@@ -181,6 +181,7 @@ def group_text(report: Mapping[str, Any]) -> str:
             for m in report["members"]
         ]
         lines += ["", table(("member", "instance", "host", "partitions", "subscription"), members)]
+        lines += _idle_text(report["members"])
     if report["partitions"]:
         names = ("topic", "partition", "committed_offset", "end_offset", "lag", "member_id")
         rows = [[row[name] for name in names] for row in report["partitions"]]
@@ -188,6 +189,16 @@ def group_text(report: Mapping[str, Any]) -> str:
     if report["rebalances"]:
         lines += ["", table(("rebalance", "generation", "members", "reason"), map(_rebalance, report["rebalances"]))]
     return "\n".join(lines)
+
+
+def _idle_text(members: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns a sentence about the members that have no partitions because there are more of them than partitions."""
+    shared = sum(len(member["assignment"]) for member in members)
+    idle = sum(not member["assignment"] for member in members)
+    if not 0 < shared < len(members):
+        return []
+    have = "member has" if idle == 1 else "members have"
+    return [f"{idle} {have} no partitions: {len(members)} members share {plural(shared, 'partition')}"]
 
 
 def _coordinator_text(partition: Mapping[str, Any]) -> str:

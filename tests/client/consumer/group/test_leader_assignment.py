@@ -1,5 +1,6 @@
 """What a member tells its group, and how it shares as a leader."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -101,6 +102,17 @@ def test_sharing_needs_no_metadata_that_is_there_already() -> None:
     before = rig.cluster.count(METADATA)
     assert rig.on_leader_elected(a=Subscription(("t",)), b=Subscription(("t",))) == {"a": (T0, T1), "b": (T2,)}
     assert rig.cluster.count(METADATA) == before
+
+
+def test_the_leader_says_how_many_members_get_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "barnabas")
+    rig = Rig()
+    rig.on_leader_elected(**{name: Subscription(("t",)) for name in "abc"})
+    rig.on_leader_elected(**{name: Subscription(("t",)) for name in "abcde"})
+    assert caplog.messages == [
+        "group 'g': 3 members share 3 partitions by range",
+        "group 'g': 5 members share 3 partitions by range, 2 of them get none",
+    ]
 
 
 def test_topics_of_others_are_asked_for_and_forgotten_later() -> None:
