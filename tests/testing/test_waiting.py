@@ -13,6 +13,7 @@ from barnabas import aio
 from barnabas.client.producer import calls
 from barnabas.errors import OperationTimedOut
 from barnabas.testing import Broker, waiting
+from barnabas.testing.cluster.links import Links
 from barnabas.testing.waiting import Wait
 
 
@@ -30,6 +31,22 @@ def test_a_call_that_succeeded_as_its_wait_ended_has_succeeded(broker: Broker, m
     monkeypatch.setattr("barnabas.testing.broker.Future", JustTooLate)
     broker.create_topic("in-time")
     assert "in-time" in broker.topics()
+
+
+def test_links_that_were_cut_as_the_wait_ended_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.testing.cluster.links.Future", JustTooLate)
+    monkeypatch.setattr(concurrent.futures, "Future", JustTooLate)  # that of asyncio
+    links = Links({1: 1, 2: 2})
+    try:
+        links.cut([(1, 2)])
+        assert links.is_cut_between(1, 2)
+    finally:
+        links.close()
+
+
+def test_a_result_that_does_not_come_is_not_waited_for_for_ever() -> None:
+    with pytest.raises(TimeoutError, match="nothing was done within"):
+        waiting.result_within(concurrent.futures.Future(), 0.01)
 
 
 def test_what_came_true_while_the_thread_stood_still_counts(monkeypatch: pytest.MonkeyPatch) -> None:

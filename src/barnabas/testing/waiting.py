@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from barnabas.testing.checks import require_timeout
 
-__all__ = ["Wait", "is_done_within", "wait_for_condition"]
+__all__ = ["Wait", "is_done_within", "result_within", "wait_for_condition"]
 
 T = TypeVar("T")
 
@@ -22,6 +22,13 @@ def is_done_within(future: "Future[Any]", seconds: float) -> bool:
     raises the same TimeoutError for a wait that has ended as for a function that failed with one."""
     wait((future,), seconds)
     return future.done()
+
+
+def result_within(future: "Future[T]", seconds: float) -> T:
+    """Waits for a future, and returns its result, also one that came in the last moment. Raises TimeoutError."""
+    if not is_done_within(future, seconds):
+        raise TimeoutError(f"nothing was done within {seconds:g} s")
+    return future.result()
 
 
 class Wait(Generic[T]):

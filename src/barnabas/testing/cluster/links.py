@@ -18,6 +18,7 @@ from concurrent.futures import Future
 from typing import Final, NamedTuple
 
 from barnabas.testing.ports import ReservedPort
+from barnabas.testing.waiting import result_within
 
 __all__ = ["Links"]
 
@@ -59,7 +60,7 @@ class Links:
         self._thread.start()
         try:
             for node_id in brokers:
-                asyncio.run_coroutine_threadsafe(self._listen(node_id), self._loop).result(_PATIENCE_S)
+                result_within(asyncio.run_coroutine_threadsafe(self._listen(node_id), self._loop), _PATIENCE_S)
         except BaseException:
             self.close()
             raise
@@ -119,7 +120,7 @@ class Links:
             done.set_result(None)
 
         self._loop.call_soon_threadsafe(apply)
-        done.result(_PATIENCE_S)
+        result_within(done, _PATIENCE_S)
 
     def close(self) -> None:
         """Ends the proxy with all its connections."""
