@@ -194,6 +194,7 @@ def test_calls_that_wait_at_the_end_are_not_made() -> None:
         thread.shutdown()
         results = await asyncio.gather(*waiting, return_exceptions=True)
         assert [type(result) for result in results] == [bool, *[RequestTimedOut] * 3]
+        assert all("this broker stops" in str(result) for result in results[1:]), "and the registry is not slow"
         assert not controller.calls
 
     run(scenario)

@@ -1,6 +1,7 @@
 """Start, stop and metadata changes when something fails on the way."""
 
 import asyncio
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ from barnabas.broker import server
 from barnabas.config.broker import BrokerConfig
 from barnabas.controller.controller import Controller
 from barnabas.errors import KafkaStorageError
+from barnabas.log import log_manager
 from barnabas.log.log_manager import LogManager
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.registry.registry import BrokerRegistration, RegistryUnreachable
 from barnabas.testing import Broker
+from barnabas.thread_pool import ThreadPool
 from broker.sent_requests import append
 from broker.wire import Wire, on_loop, server_of
 
@@ -169,3 +172,38 @@ def test_what_a_power_loss_took_is_told_by_the_first_start_that_registers(
         broker.abandon()
     assert said == [True, True, True, False]
     loop.close()
+
+
+def test_as_many_threads_as_are_set_recover_the_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.new_event_loop()
+    settings = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
+    config = BrokerConfig.of({**settings, "num.recovery.threads.per.data.dir": "3"})
+    first = server.Broker(config, loop, boot="before")
+    first.start()
+    first.abandon()
+    pools: list[tuple[int, str]] = []
+
+    class Pool(ThreadPool):
+        def __init__(self, size: int, name: str) -> None:
+            pools.append((size, name))
+            super().__init__(size, name)
+
+    monkeypatch.setattr(log_manager, "ThreadPool", Pool)
+    second = server.Broker(config, loop, boot="after")
+    second.start()
+    second.abandon()
+    loop.close()
+    assert pools == [(3, "barnabas-recovery")]
+
+
+def test_after_a_clean_stop_logs_are_loaded_and_not_recovered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "barnabas")
+    with Broker(data_dir=tmp_path) as broker:
+        broker.create_topic("t", partitions=2)
+    monkeypatch.setattr(server, "_REPORT_INTERVAL_S", -1)
+    caplog.clear()
+    with Broker(data_dir=tmp_path):
+        told = [message for message in caplog.messages if " logs" in message]
+    assert [message.rpartition(",")[0] for message in told] == ["loading logs: 1 of 2", "loading logs: 2 of 2"]

@@ -51,6 +51,29 @@ def test_the_windows_of_the_rates_are_those_of_the_settings(partition: Partition
     assert (partition.leader_quota.bytes_at_once, partition.follower_quota.bytes_at_once) == (3000, 1500)
 
 
+class HandLoop(asyncio.SelectorEventLoop):
+    now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(("number", "at_5", "at_7"), [(1, 3000, 3000), (2, 5000, 3000), (11, 5000, 7000)])
+def test_what_was_left_unused_in_so_many_windows_may_be_used_later(
+    partition: Partition, number: int, at_5: int, at_7: int
+) -> None:
+    loop = HandLoop()
+    windows = {"replication.quota.window.size.seconds": 3, "replication.quota.window.num": number}
+    quotas = ReplicationQuotas(loop, BrokerConfig.of({**RATES, **windows}))
+    quotas.apply(partition, LogConfig(leader_replication_throttled_replicas=("*",)))
+    assert partition.leader_quota is not None
+    partition.leader_quota.record(3000)
+    for loop.now, available in ((5.0, at_5), (7.0, at_7)):
+        assert not partition.leader_quota.is_exceeded(available)
+        assert partition.leader_quota.is_exceeded(available + 1)
+    loop.close()
+
+
 @pytest.mark.parametrize(
     ("replicas", "is_throttled"),
     [

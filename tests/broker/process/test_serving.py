@@ -19,6 +19,7 @@ from barnabas.config.broker import BrokerConfig
 from barnabas.out_of_memory import WAY_OUT, end_if_out_of_memory
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.thread_pool import ThreadPool
+from barnabas.version import __version__
 from broker.sent_requests import append
 from broker.wire import Wire
 from cli.serve.processes import Serve
@@ -33,7 +34,8 @@ def test_signals_end_the_process_cleanly(tmp_path: Path, numbers: tuple[int, ...
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        assert "is ready" in process.stdout.readline()
+        line = process.stdout.readline()
+        assert ("is ready" in line, f", release {__version__}, " in line) == (True, True), line
         host, _, port = ready.read_text().strip().rpartition(":")
         with Wire((host, int(port))) as wire:
             wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=True), 8)

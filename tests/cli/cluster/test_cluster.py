@@ -5,6 +5,7 @@ import json
 import pytest
 
 from barnabas.client.diagnosis import liveness
+from barnabas.version import __version__
 from cli.conftest import Run
 
 
@@ -13,15 +14,19 @@ def test_the_cluster_and_its_brokers(in_process: Run, bootstrap: str, topic: str
     assert cluster["cluster_id"]
     (broker,) = cluster["brokers"]
     assert (cluster["controller"], f"{broker['host']}:{broker['port']}") == (broker["node_id"], bootstrap)
+    assert broker["release"] == __version__
     levels = {feature["feature"]: feature["finalized"] for feature in cluster["features"]}
     assert levels["transaction.version"]["max_level"] >= 2
     text = in_process("clusters", "describe").stdout
     assert f"cluster {cluster['cluster_id']}, controller {broker['node_id']}, 1 broker\n" in text
+    assert __version__ in text
     (row,) = json.loads(in_process("brokers", "--json").stdout)
     assert (row["node_id"], row["controller"]) == (broker["node_id"], True)
     assert row["leaders"] == row["replicas"] >= 2
     assert row["size_bytes"] > 0
-    assert bootstrap in in_process("broker", "list").stdout
+    assert row["release"] == __version__
+    text = in_process("broker", "list").stdout
+    assert (bootstrap in text, __version__ in text) == (True, True), text
 
 
 def test_one_broker_is_asked_whether_it_serves(

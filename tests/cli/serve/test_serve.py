@@ -3,6 +3,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from barnabas.version import __version__
 from cli.conftest import run_barnabas
 
 
@@ -15,6 +16,7 @@ def test_programs_read_that_a_broker_is_ready(tmp_path: Path) -> None:
         ready = json.loads(broker.stdout.readline())
         broker.terminate()
     assert (ready["event"], ready["node_id"], ready["data_dirs"]) == ("ready", 1, [str(tmp_path)])
+    assert ready["release"] == __version__
     (address,) = ready["addresses"]
     assert address.startswith("127.0.0.1:")
     assert broker.returncode == 0

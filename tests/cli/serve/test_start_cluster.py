@@ -12,6 +12,7 @@ import pytest
 from barnabas import Admin, Producer
 from barnabas.cli.serve.start_cluster import announce
 from barnabas.registry.embedded import EmbeddedRegistry
+from barnabas.version import __version__
 from broker.cluster.clusters import wait_for
 from broker.served import small_file_system
 from cli.conftest import run_barnabas
@@ -45,6 +46,7 @@ def test_programs_read_that_the_cluster_is_ready(serve: Serve, tmp_path: Path) -
     assert process.stdout is not None
     facts = json.loads(process.stdout.readline())
     assert (facts["event"], facts["node_ids"], facts["data_dirs"]) == ("ready", [1, 2], [str(tmp_path)])
+    assert facts["release"] == __version__
     assert len(facts["addresses"]) == 2
 
 
@@ -56,7 +58,9 @@ def test_brokers_that_are_left_out_are_named(serve: Serve, tmp_path: Path) -> No
     process = serve("--brokers=1", "--data-dir", str(tmp_path))
     log_until(process, f"--brokers 1: no broker is started for {left}, ")
     assert process.stdout is not None
-    assert process.stdout.readline().startswith("barnabas cluster of 1 broker is ready on ")
+    line = process.stdout.readline()
+    assert line.startswith("barnabas cluster of 1 broker is ready on ")
+    assert f", release {__version__}, " in line
 
 
 def test_when_it_is_ready_a_record_is_on_three_brokers(serve: Serve, tmp_path: Path) -> None:

@@ -25,6 +25,17 @@ def test_a_healthy_broker(broker: Broker) -> None:
     assert not any(topic.startswith("barnabas-doctor") for topic in broker.topics())
 
 
+def test_who_asks_for_the_new_protocol_of_groups_is_told_what_to_set(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka with group.protocol=consumer waits without a word."""
+    servers = broker.bootstrap_servers
+    told = "no new consumer groups (KIP-848): clients need group.protocol=classic"
+    assert [told in check.detail for check in checks(servers) if check.name == "versions"] == [True]
+    monkeypatch.setattr("barnabas.client.diagnosis.checks._CONSUMER_GROUP_HEARTBEAT", 18)  # one that is served
+    assert [told in check.detail for check in checks(servers) if check.name == "versions"] == [False]
+
+
 def test_each_stage_has_its_own_failure() -> None:
     assert failures("no-such-host.invalid:1")[0][0] == "dns"
     assert failures("127.0.0.1:1") == [("tcp", "connection refused")]
