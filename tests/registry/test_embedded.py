@@ -17,6 +17,7 @@ import pytest
 from barnabas.errors import NotYet, UsageError
 from barnabas.metadata.image import PartitionImage
 from barnabas.registry.embedded import EmbeddedRegistry
+from barnabas.registry.embedded_tables import cannot_be_used
 from barnabas.registry.registry import (
     BrokerRegistration,
     CreateTopic,
@@ -219,6 +220,18 @@ def test_a_file_that_may_be_usable_later_is_told_as_such(
         with pytest.raises(NotYet, match=r"cannot be used as the registry: .*(locked|No space left)"):
             EmbeddedRegistry(harness.path, room=no_room if trouble == "full" else nullcontext)
     harness.close()
+
+
+def test_a_disk_that_is_mounted_read_only_may_take_writes_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = os.statvfs_result((*os.statvfs(tmp_path)[:8], os.ST_RDONLY, 255))
+    monkeypatch.setattr(os, "statvfs", lambda path: flags)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    error = sqlite3.OperationalError("unable to open database file")
+    error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+    refused = cannot_be_used(tmp_path / "registry.db", error)
+    assert (type(refused), f"mount the disk of {tmp_path}" in str(refused)) == (NotYet, True)
 
 
 @pytest.mark.parametrize("may_pass", [True, False])

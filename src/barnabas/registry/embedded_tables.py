@@ -18,7 +18,7 @@ from barnabas.registry.broker_locks import BrokerLocks
 from barnabas.registry.content import Move, RegistryContent
 from barnabas.registry.incarnation import HAS_LOCK, INCARNATION, LOCKS
 from barnabas.registry.registry import LastRegistration, LeaderChange, how_to_found_anew
-from barnabas.registry.sqlite_file import Room, SqliteFile, may_pass
+from barnabas.registry.sqlite_file import Room, SqliteFile, is_read_only, may_pass
 from barnabas.types import BrokerId
 
 __all__ = [
@@ -152,6 +152,8 @@ def _way_out(path: Path, error: Exception, option: str) -> str:
     if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
         # no copy of it from before: that would give leader epochs and producer ids out twice
         return how_to_found_anew(str(path))
+    if is_read_only(path.parent):
+        return f"mount the disk of {path.parent} so that it can be written, or choose another with {option}"
     if not os.access(path.parent, os.W_OK):
         way = "make" if not path.parent.exists() else "let the broker's user write in"
         return f"{way} {path.parent}, or choose another with {option}"

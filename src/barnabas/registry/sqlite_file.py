@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from barnabas.registry.registry import NotWritten, RegistryUnavailable
 
-__all__ = ["Room", "SqliteFile", "may_pass"]
+__all__ = ["Room", "SqliteFile", "is_read_only", "may_pass"]
 
 Room: TypeAlias = Callable[[bool], AbstractContextManager[object]]
 """Makes the context in which a transaction finds space on a full disk, and is told whether it may use what is set aside
@@ -43,12 +43,15 @@ def may_pass(error: Exception, path: Path) -> bool:
 
 def _is_kept_from_user(path: Path) -> bool:
     """Returns whether the file or its directory lacks rights, or there is no such directory."""
+    return not is_read_only(path.parent) and not os.access(path if path.exists() else path.parent, os.R_OK | os.W_OK)
+
+
+def is_read_only(directory: Path) -> bool:
+    """Returns whether nobody can write in a directory, whatever its rights."""
     try:
-        if os.statvfs(path.parent).f_flag & os.ST_RDONLY:
-            return False
+        return bool(os.statvfs(directory).f_flag & os.ST_RDONLY)
     except OSError:
-        return True
-    return not os.access(path if path.exists() else path.parent, os.R_OK | os.W_OK)
+        return False
 
 
 class SqliteFile:
