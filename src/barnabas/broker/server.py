@@ -438,6 +438,7 @@ class Broker:
         except OSError as error:
             raise self.log_manager.unusable(error) from error
         self._doubts = doubts
+        self.log_manager.lost_logs = doubts.lost_logs
         doubts.lost_replicas(image, self.registry.dead_brokers())
 
     def _settle_damage(self, image: MetadataImage) -> None:

@@ -13,11 +13,14 @@ from typing import Final
 from barnabas.log.directories.checkpoints import replace_file
 from barnabas.types import TopicPartition
 
-__all__ = ["MARK", "LogDamage", "is_disk_error", "mark_damaged", "read_mark", "write_mark"]
+__all__ = ["MARK", "WAS_MISSING", "LogDamage", "is_disk_error", "mark_damaged", "read_mark", "write_mark"]
 
 MARK: Final = "barnabas-damaged"
 """The file in the directory of a damaged log by which the next start checks all of it, and cuts nothing but a torn
 end. It says what was found first, or in which offsets records are missing at what was the log's end."""
+
+WAS_MISSING: Final = "was missing at a start"
+"""Said of a log that was made anew although it had records: what it has now is whole."""
 
 _DISK_ERRORS: Final = frozenset(
     number

@@ -44,6 +44,7 @@ from barnabas.log.directories.placement import DirectoryUse, choose_directory
 from barnabas.log.directories.space_reserve import free_bytes
 from barnabas.log.flush import FlushTask
 from barnabas.log.future_logs import FutureLog, FutureLogs
+from barnabas.log.holes import Hole
 from barnabas.log.log_loader import LogEnvironment, ProgressCallback, Verification, create_log, load_log
 from barnabas.log.moved_logs import LogInDirectory, choose_log, mark_replaced, replaced_logs, set_aside
 from barnabas.log.producers.producer_state_manager import ALL_PRODUCERS_MAX, DEFAULT_PRODUCER_EXPIRATION_MS, fair_share
@@ -96,6 +97,8 @@ class LogManager:
         self.directories = [DataDirectory(os.fspath(path)) for path in data_dirs]
         self.cordoned: Container[str] = ()
         """The paths of those that get no new logs as long as there are others."""
+        self.lost_logs: dict[TopicPartition, Hole] = {}
+        """The logs that are made anew although they had records, and what these were. Set before `startup`."""
         self._clock = clock
         self._boot_id = read_boot_id() if boot_id is None else boot_id
         self._recovery_threads = recovery_threads
@@ -383,14 +386,29 @@ class LogManager:
         preferred = self._preferred.pop(topic_partition, None)  # where it fails, the next try may be elsewhere
         directory = preferred or self.choose_directory(topic_partition, replica_position)
         path = f"{directory.path}/{topic_partition}"
+        lost = self.lost_logs.get(topic_partition)
         try:
-            # entries of other deleted logs go with it, so that a topic with many partitions waits for one sync
-            directory.lower_checkpoints(topic_partition, FIRST_OFFSET, keep=partial(self._has_log_in, directory))
+            if lost is None:
+                self._forget_checkpoints(topic_partition, directory)
             log = create_log(path, topic_partition, config, self._environment, topic_id)
+            if lost is not None:  # the checkpoints tell of it until the log does
+                log.note_lost(lost)
+                self._forget_checkpoints(topic_partition, directory)
         except OSError as error:
             raise KafkaStorageError(f"{path} cannot be made: {error.strerror}") from error
+        self.lost_logs.pop(topic_partition, None)
         self._place(log, directory)
         return log
+
+    def _forget_checkpoints(self, topic_partition: TopicPartition, directory: DataDirectory) -> None:
+        """Removes the offsets of former logs of a partition from the checkpoints. Raises OSError."""
+        for each in self.directories:
+            each.vanished.pop(topic_partition, None)
+        # entries of other deleted logs go with it, so that a topic with many partitions waits for one sync
+        directory.lower_checkpoints(topic_partition, FIRST_OFFSET, keep=partial(self._is_known_in, directory))
+
+    def _is_known_in(self, directory: DataDirectory, topic_partition: TopicPartition) -> bool:
+        return topic_partition in directory.vanished or self._has_log_in(directory, topic_partition)
 
     def _has_log_in(self, directory: DataDirectory, topic_partition: TopicPartition) -> bool:
         replaced = self._replaced.get(topic_partition)
@@ -670,7 +688,8 @@ class LogManager:
             found = (
                 (log.topic_partition, checkpoint.value(log)) for log, home in (*replaced, *logs) if home is directory
             )
-            return {tp: offset for tp, offset in found if offset is not None}
+            vanished = directory.vanished.copy() if checkpoint is _HIGH_WATERMARKS else {}
+            return vanished | {tp: offset for tp, offset in found if offset is not None}
 
         directory.write_checkpoint(
             checkpoint.name, offsets, sync=checkpoint.sync, before=partial(before, directory.path)

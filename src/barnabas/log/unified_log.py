@@ -21,7 +21,7 @@ from barnabas.log.directories.checkpoints import write_partition_metadata
 from barnabas.log.directories.deletion_queue import DeletionQueue
 from barnabas.log.directories.disk import Disk, ResourcePool
 from barnabas.log.flush import FlushTask, prepare_flush
-from barnabas.log.holes import Hole
+from barnabas.log.holes import Hole, mark_of, with_hole
 from barnabas.log.indexes import timestamp_search
 from barnabas.log.indexes.sparse_index import CorruptIndex
 from barnabas.log.indexes.transaction_index import AbortedTransaction
@@ -633,6 +633,12 @@ class UnifiedLog:
         """Has the next start check all of the log. Does nothing if the disk refuses that."""
         if read_mark(self.directory) is None:
             mark_damaged(self.directory, self.damage.found)
+
+    def note_lost(self, hole: Hole) -> None:
+        """Notes which records the log had before it was made anew, also on the disk for the next start. Blocks for a
+        sync. Raises OSError."""
+        self.holes = tuple(with_hole(self.holes, hole))
+        write_mark(self.directory, mark_of(self.holes))
 
     def headers_from(self, offset: Offset) -> Iterator[tuple[LogSegment, int, BatchHeader]]:
         """Yields segment, position and header of the batches from the one that contains `offset` on."""

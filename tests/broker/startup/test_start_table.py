@@ -16,14 +16,19 @@ from typing import Final, NamedTuple
 import pytest
 
 import barnabas
+from barnabas.broker.cluster.metadata_copy import write_copy
 from barnabas.broker.startup.recovery import recover_registry
 from barnabas.errors import NotYet, UsageError
-from barnabas.log.directories.checkpoints import read_properties
+from barnabas.log.directories.checkpoints import parse_topic_id, read_properties
+from barnabas.metadata.image import MetadataImage
+from barnabas.registry.content import RegistryContent
+from barnabas.registry.embedded import EmbeddedRegistry
 from barnabas.testing import Broker, Cluster
 from code_blocks import ROOT
 from zookeeper_server import ZooKeeperServer, another_program, running_server
 
 RECORDS: Final = 5
+ANOTHER_IMAGE: Final = MetadataImage("AAAAAAAAAAAAAAAAAAAAyw", version=1_000_000, controller_epoch=1_000)
 TABLE: Final = re.compile(r"^\| what \| happened to it .*\n\|[-|]+\n((?:\|.*\n)+)", re.MULTILINE)
 
 
@@ -84,8 +89,50 @@ def remove(*patterns: str) -> Callable[[Place], None]:
     return happen
 
 
+def logs_in(directory: Path) -> list[Path]:
+    found = list(directory.glob("t-[0-9]"))
+    assert found
+    return found
+
+
 def remove_log(place: Place) -> None:
-    shutil.rmtree(place.directory / "t-0")
+    for path in logs_in(place.directory):
+        shutil.rmtree(path)
+
+
+def put_log_back(place: Place) -> None:
+    for path in logs_in(place.directory):
+        put_back(place._replace(directory=path, old=place.old / path.name))
+
+
+def leave_moved_log(place: Place) -> None:
+    """The logs of this directory were moved to it, and what they were before is left: in the other directory of this
+    broker, else beside them."""
+    here, there = (read_properties(f"{each}/meta.properties") for each in (place.directory, place.other))
+    home = place.other if there["node.id"] == here["node.id"] else place.directory
+    for path in logs_in(place.directory):
+        moved_to = parse_topic_id(here["directory.id"]).hex
+        shutil.copytree(place.old / path.name, home / f"{path.name}.{moved_to}-stray")
+        (path / "barnabas-moved-from").write_text(there["directory.id"])
+
+
+def leave_moved_log_alone(place: Place) -> None:
+    leave_moved_log(place)
+    remove_log(place)
+
+
+def damage_origin(place: Place) -> None:
+    leave_moved_log(place)
+    for path in place.directory.glob("t-[0-9]/barnabas-moved-from"):
+        path.write_bytes(b"\xa5" * 22)
+
+
+def mark(content: bytes) -> Callable[[Place], None]:
+    def happen(place: Place) -> None:
+        for path in logs_in(place.directory):
+            (path / "barnabas-damaged").write_bytes(content)
+
+    return happen
 
 
 def overwrite(*patterns: str) -> Callable[[Place], None]:
@@ -141,6 +188,25 @@ def lose_registry(place: Place) -> None:
         path.unlink()
 
 
+def change_registry(content: Callable[[bytes], bytes]) -> Callable[[Place], None]:
+    def happen(place: Place) -> None:
+        path = place.registry / "registry.db"
+        data = path.read_bytes()
+        lose_registry(place)
+        path.write_bytes(content(data))
+
+    return happen
+
+
+def replace_registry_by_anothers(place: Place) -> None:
+    lose_registry(place)
+    EmbeddedRegistry(place.registry / "registry.db", founding=RegistryContent(ANOTHER_IMAGE)).close()
+
+
+def replace_metadata_by_anothers(place: Place) -> None:
+    write_copy(str(place.directory / "cluster-metadata-copy"), ANOTHER_IMAGE)
+
+
 def put_registry_back(place: Place) -> None:
     lose_registry(place)
     for path in place.old_registry.glob("registry.db*"):
@@ -175,22 +241,38 @@ HAPPENED: Final[dict[tuple[str, str], Callable[[Place], None]]] = {
     ("data directory", "of another cluster"): edit_properties("cluster.id=.*", "cluster.id=AAAAAAAAAAAAAAAAAAAAAA"),
     ("data directory", "copy of another one here"): replace_by_anothers,
     ("registry", "missing"): lose_registry,
+    ("registry", "emptied"): change_registry(lambda _: b""),
+    ("registry", "zeroed"): change_registry(lambda data: bytes(len(data))),
+    ("registry", "damaged"): change_registry(lambda data: b"\xa5" * len(data)),
     ("registry", "old copy"): put_registry_back,
+    ("registry", "of another cluster"): replace_registry_by_anothers,
     ("registry", "recovered, and a directory not mounted"): recover_registry_and_vanish,
     ("registry", "has forgotten the directories, of which one is not mounted"): forget_directories_and_vanish,
     ("meta.properties", "missing"): remove("meta.properties"),
+    ("meta.properties", "damaged"): overwrite("meta.properties"),
     ("directory id", "missing"): edit_properties("directory.id=.*\n", ""),
+    ("directory id", "damaged"): edit_properties("directory.id=.*", "directory.id=?"),
+    ("directory id", "another one"): edit_properties("directory.id=.*", "directory.id=AAAAAAAAAAAAAAAAAAAAyw"),
     ("barnabas-registration", "missing"): remove("barnabas-registration"),
     ("barnabas-registration", "damaged"): overwrite("barnabas-registration"),
     ("log", "missing"): remove_log,
+    ("log", "old copy"): put_log_back,
     ("log", "old copy in another data directory"): put_old_logs_elsewhere,
+    ("log of a finished move", "left behind"): leave_moved_log,
+    ("log of a finished move", "left behind, and the new one missing"): leave_moved_log_alone,
+    ("barnabas-moved-from", "damaged"): damage_origin,
     ("segment", "missing"): remove("t-[0-9]/*.log"),
     ("segment", "cut short"): change_segments(lambda segment: segment[: len(segment) // 2]),
     ("segment", "damaged"): change_segments(damaged),
+    ("segment", "old copy"): put_files_back("t-[0-9]/*.log"),
+    ("barnabas-damaged", "on a log that is whole"): mark(b"t-0 is damaged: a byte\n"),
+    ("barnabas-damaged", "damaged"): mark(b"\xa5" * 20),
     ("copy of the metadata", "missing"): remove("cluster-metadata-copy"),
     ("copy of the metadata", "damaged"): overwrite("cluster-metadata-copy"),
     ("copy of the metadata", "old copy"): put_files_back("cluster-metadata-copy"),
+    ("copy of the metadata", "of another cluster"): replace_metadata_by_anothers,
     ("clean-shutdown mark", "missing"): remove(".kafka_cleanshutdown"),
+    ("clean-shutdown mark", "damaged"): overwrite(".kafka_cleanshutdown"),
     ("clean-shutdown mark", "old copy"): put_files_back(".kafka_cleanshutdown"),
     ("checkpoints", "missing"): remove("*-checkpoint", "t-[0-9]/*-checkpoint"),
     ("checkpoints", "damaged"): overwrite("*-checkpoint", "t-[0-9]/*-checkpoint"),
@@ -318,7 +400,10 @@ def kept(path: Path) -> Path:
 
 ENDED_IN_ORDER: Final = {"clean-shutdown mark", "checkpoints", "producer snapshots", "copy of the metadata"}
 """What is only there after an orderly stop."""
-KNOWN_BY_CHECKPOINTS: Final = {("segment", "missing"), ("segment", "cut short")}
+KNOWN_BY_CHECKPOINTS: Final = {
+    *((what, "old copy") for what in ("log", "segment")),
+    *(("segment", happened) for happened in ("missing", "cut short")),
+}
 """What only the checkpoints tell: a write that a kill has cut off looks the same."""
 CASES: Final = [(row, who, cell) for row in ROWS for who, cell in (("one", row.one), ("all", row.all)) if cell]
 BELIEFS: Final = [case for case in CASES if case[0].what in {"data directory", "barnabas-registration"}]
@@ -341,7 +426,8 @@ def test_three_brokers(
     cluster.create_topic("t", assignments={0: [1, 2, 3]})
     produce(cluster)
     expected = RECORDS
-    if row.happened.startswith("old copy") or row.what == "log":  # the checkpoints have to know it
+    if row.happened.startswith("old copy") or row.what.startswith("log") or row.what == "barnabas-moved-from":
+        # the checkpoints have to know it
         end_all(cluster, in_order=True)
         shutil.copytree(cluster.data_dir, tmp_path / "old")
         start_all(cluster)

@@ -20,9 +20,11 @@ from barnabas.errors import CorruptMessage, DirectoryUnusable, NotYet, UsageErro
 from barnabas.log.directories.checkpoints import METADATA_COPY, format_topic_id
 from barnabas.log.directories.data_directory import DataDirectory
 from barnabas.log.directories.registration_mark import REGISTRATION, RegistrationMark
+from barnabas.log.holes import Hole
+from barnabas.log.log_damage import WAS_MISSING
 from barnabas.metadata.image import MetadataImage, PartitionImage
 from barnabas.registry.registry import LastRegistration
-from barnabas.types import BrokerId, TopicPartition
+from barnabas.types import FIRST_OFFSET, BrokerId, TopicPartition
 
 __all__ = ["Age", "DirectoryDoubts", "UnconfirmedReplicas", "age_of"]
 
@@ -121,6 +123,8 @@ class DirectoryDoubts:
             directory.is_old = age is Age.OLD
         old = [directory for directory in directories if directory.is_old]
         current = [directory for directory in directories if not directory.is_old]
+        self.lost_logs: dict[TopicPartition, Hole] = {}
+        """The logs that have vanished of partitions without another replica, and what they had. They begin anew."""
         self._vanished = self._vanished_from(image, current)
         suspect = [*old, *self._vanished]
         self._accepted = [each for each in suspect if each.directory_id in accepted]
@@ -189,18 +193,20 @@ class DirectoryDoubts:
         self, image: MetadataImage, directories: Sequence[DataDirectory]
     ) -> dict[DataDirectory, frozenset[TopicPartition]]:
         """Returns the replicas that the checkpoints of these directories name, without a log in any of them. The only
-        replica of a partition begins anew: nobody else has its records."""
+        replica of a partition begins anew, which is told: nobody else has its records."""
         named = {tp for directory in directories for tp in directory.log_names()}
         found = {}
         for directory in directories:
-            gone = {
-                tp
-                for tp in directory.checkpointed_logs() - named
-                if image.has_replica(self._node_id, tp.topic, tp.partition, None)
-                and len(image.topics[tp.topic].partitions[tp.partition].replicas) > 1
-            }
-            if gone and (vanished := gone - _of_former_topics(image, directory, gone)):
-                found[directory] = frozenset(vanished)
+            ends = directory.checkpointed_logs()
+            gone = {tp for tp in ends.keys() - named if image.has_replica(self._node_id, tp.topic, tp.partition, None)}
+            if gone:
+                gone -= _of_former_topics(image, directory, gone)
+            directory.vanished = {tp: ends[tp] for tp in gone}
+            alone = {tp for tp in gone if len(image.topics[tp.topic].partitions[tp.partition].replicas) == 1}
+            for tp in alone:
+                self.lost_logs[tp] = Hole(FIRST_OFFSET, ends[tp], f"{directory.path}/{tp} {WAS_MISSING}")
+            if shared := gone - alone:
+                found[directory] = frozenset(shared)
         return found
 
     def lost_replicas(self, image: MetadataImage, dead: Iterable[tuple[BrokerId, int]]) -> tuple[str, ...]:
@@ -235,6 +241,12 @@ class DirectoryDoubts:
                 "records may be missing that were acknowledged"
                 if directory in self._accepted
                 else "the replicas there follow those of the others",
+            )
+        for tp, lost in self.lost_logs.items():
+            _log.error(
+                "%s has lost its records up to offset %d: %s, and no other broker has them. It begins anew, empty. If "
+                "there is a copy of that directory, stop this broker and put the copy in the place of the new one",
+                *(tp, lost.next_offset - 1, lost.what),
             )
 
     def _in_doubt(self, image: MetadataImage, dead: Iterable[tuple[BrokerId, int]]) -> _InDoubt:

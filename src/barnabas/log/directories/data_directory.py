@@ -166,6 +166,9 @@ class DataDirectory:
         self.is_old = False
         """Whether the directory has missed a registration, so that its logs may lack what the broker had. Set before
         `states`."""
+        self.vanished: dict[TopicPartition, Offset] = {}
+        """The offsets that the checkpoints have of logs that are not there. They stay in the checkpoints until these
+        logs are made anew: a start that is killed before others know must find them again. Set before `states`."""
         self.may_have_lost_records = False
         """Whether records that were acknowledged may be missing, because the machine went down. Known after
         `states`."""
@@ -381,10 +384,13 @@ class DataDirectory:
         """Returns the partitions with a log here by the names of their directories."""
         return set(filter(None, map(parse_directory_name, os.listdir(self.path)))) if self.used else set()
 
-    def checkpointed_logs(self) -> set[TopicPartition]:
-        """Returns the partitions of which the checkpoints say that they had records here."""
-        found = (self._checkpoint(name) for name in (RECOVERY_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT))
-        return {tp for offsets in found for tp, offset in offsets.items() if offset > 0} if self.used else set()
+    def checkpointed_logs(self) -> dict[TopicPartition, Offset]:
+        """Returns the partitions of which the checkpoints say that they had records here, with the offsets behind the
+        last ones."""
+        if not self.used:
+            return {}
+        one, other = (self._checkpoint(name) for name in (RECOVERY_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT))
+        return {tp: offset for tp, offset in _highest(one, other).items() if offset > 0}
 
     def named_logs(self) -> Iterator[tuple[TopicPartition, uuid.UUID | None]]:
         """Yields the partitions with a log here by the names of their directories, and their topic ids. Raises

@@ -15,6 +15,7 @@ from barnabas.cli.framework.replication import ids_text
 from barnabas.cli.framework.resources import plural, some
 from barnabas.client.admin.log_dirs import FULL_BYTES
 from barnabas.client.diagnosis.checks import FAILED, OK, SKEW_MAX_MS, WARNING, Check
+from barnabas.log.log_damage import MARK, WAS_MISSING
 from barnabas.metadata.image import INTERNAL_TOPICS
 from barnabas.metadata.unreached_peer import UnreachedPeer
 from barnabas.registry.registry import AFTER_LOSS
@@ -195,6 +196,10 @@ _WAY_OF_COORDINATOR: Final = (
     "look at the disk, and bring another replica back: it takes over. If there is none, its groups or transactions have"
     " no coordinator until the partition's directory is moved away while the broker is stopped; it begins empty then"
 )
+_WAY_OF_LOST: Final = (
+    "if there is a copy of that directory, stop the broker and put the copy in the place of the new one. If there is none, "
+    f"remove the file {MARK} in the new one while the broker is stopped, and nobody is told of it any more"
+)
 
 
 def _directories(state: ClusterState) -> Iterator[Check]:
@@ -219,6 +224,9 @@ def _directories(state: ClusterState) -> Iterator[Check]:
                 if replica.damage:
                     well = False
                     target = f"broker {node_id}: {replica.topic}-{replica.partition}"
+                    if WAS_MISSING in replica.damage:
+                        yield Check("directory", target, FAILED, f"its records are lost: {replica.damage}", _WAY_OF_LOST)
+                        continue
                     hint = _WAY_OF_COORDINATOR if replica.topic in INTERNAL_TOPICS else _WAY_OF_DAMAGED
                     yield Check("directory", target, FAILED, f"its log is damaged: {replica.damage}", hint)
     silent = sorted(set(state.live) - state.directories.keys())
