@@ -33,6 +33,7 @@ from barnabas.log.unified_log import UnifiedLog
 from barnabas.types import TopicPartition
 
 __all__ = [
+    "ORIGIN",
     "LogInDirectory",
     "choose_log",
     "forget_origin",

@@ -10,7 +10,9 @@ import pytest
 
 from barnabas.errors import UsageError
 from barnabas.log.directories.checkpoints import METADATA_COPY, read_properties
+from barnabas.log.log_damage import MARK
 from barnabas.testing import Broker
+from barnabas.types import TopicPartition
 from broker.served import Served
 from broker.startup.test_startup_errors import serve
 from broker.wire import server_of
@@ -193,6 +195,31 @@ def test_a_lost_directory_can_be_given_up(two: tuple[Path, Path], tmp_path: Path
     assert "which is missing" in line, "the one that was lost does not stand for the one that came after it"
 
 
+def test_a_vanished_log_of_which_nobody_else_has_records_is_told_until_somebody_ends_that(
+    two: tuple[Path, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    vanished = two[1] / f"t-{logs_in(two[1])[0]}"
+    vanished.rename(tmp_path / "kept")
+    topic_partition = TopicPartition("t", int(vanished.name[2:]))
+
+    def lacks() -> str:
+        with broker_on(*two) as broker:
+            return server_of(broker).log_manager.logs[topic_partition].lacks
+
+    for _ in range(2):
+        assert lacks() == f"{vanished} was missing at a start (offsets 0 to 0)"
+    told = [message for message in caplog.messages if "has lost its records up to offset 0:" in message]
+    assert len(told) == 1, "the mark in the log tells it from then on"
+    (anew,) = (path for each in two for path in each.glob(vanished.name))
+    (anew / MARK).unlink()
+    assert lacks() == ""
+    shutil.rmtree(anew)
+    (tmp_path / "kept").rename(vanished)
+    assert lacks() == ""
+    with broker_on(*two) as broker:
+        assert broker.end_offsets("t") == [1] * PARTITIONS
+
+
 def test_a_directory_that_is_there_is_not_lost(two: tuple[Path, Path]) -> None:
     first, second = two
     line = serve(f"{first},{second}", f"--lost-dir={directory_id(second)}").line
@@ -259,6 +286,31 @@ def test_a_broker_with_a_copy_of_the_metadata_founds_no_registry(tmp_path: Path)
     (tmp_path / METADATA_COPY).unlink()
     with Broker(data_dir=tmp_path) as broker:
         assert broker.topics() == [], "without one it finds all in its logs"
+
+
+@pytest.mark.parametrize("content", [b"", None], ids=["no bytes", "a database without tables"])
+@pytest.mark.parametrize("has_copy", [True, False])
+def test_an_emptied_registry_is_not_founded_again(tmp_path: Path, has_copy: bool, content: bytes | None) -> None:
+    with Broker(data_dir=tmp_path):
+        pass
+    for path in tmp_path.glob("registry.db*"):
+        path.unlink()
+    if content is not None:
+        (tmp_path / "registry.db").write_bytes(content)
+    else:
+        with closing(sqlite3.connect(tmp_path / "registry.db")) as db:
+            db.execute("VACUUM")
+        content = (tmp_path / "registry.db").read_bytes()
+        assert content
+    if not has_copy:
+        (tmp_path / METADATA_COPY).unlink()
+    with pytest.raises(UsageError, match=r"barnabas cluster recover|had the registry of this broker"):
+        Broker(data_dir=tmp_path).start()
+    assert (tmp_path / "registry.db").read_bytes() == content
+    if not has_copy:
+        (tmp_path / "registry.db").unlink()
+        with Broker(data_dir=tmp_path) as broker:
+            assert broker.topics() == []
 
 
 def test_a_broker_of_a_cluster_is_known_by_those_that_joined_it(tmp_path: Path) -> None:

@@ -12,14 +12,16 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
+from uuid import uuid4
 
 import pytest
+from _pytest.mark import ParameterSet
 
 import barnabas
 from barnabas.broker.cluster.metadata_copy import write_copy
 from barnabas.broker.startup.recovery import recover_registry
 from barnabas.errors import NotYet, UsageError
-from barnabas.log.directories.checkpoints import parse_topic_id, read_properties
+from barnabas.log.directories.checkpoints import format_topic_id, parse_topic_id, read_properties
 from barnabas.metadata.image import MetadataImage
 from barnabas.registry.content import RegistryContent
 from barnabas.registry.embedded import EmbeddedRegistry
@@ -48,6 +50,8 @@ def rows() -> list[Row]:
 
 
 ROWS: Final = rows()
+BELIEVED_BY_REGISTRY: Final = {"data directory", "directory id", "barnabas-registration", "log"}
+"""The artefacts that are compared with what the registry knows. With ZooKeeper the others are slow tests."""
 
 
 class Place(NamedTuple):
@@ -183,6 +187,10 @@ def edit_properties(pattern: str, replacement: str) -> Callable[[Place], None]:
     return happen
 
 
+def change_directory_id(place: Place) -> None:
+    edit_properties("directory.id=.*", f"directory.id={format_topic_id(uuid4())}")(place)
+
+
 def lose_registry(place: Place) -> None:
     for path in place.registry.glob("registry.db*"):
         path.unlink()
@@ -252,7 +260,7 @@ HAPPENED: Final[dict[tuple[str, str], Callable[[Place], None]]] = {
     ("meta.properties", "damaged"): overwrite("meta.properties"),
     ("directory id", "missing"): edit_properties("directory.id=.*\n", ""),
     ("directory id", "damaged"): edit_properties("directory.id=.*", "directory.id=?"),
-    ("directory id", "another one"): edit_properties("directory.id=.*", "directory.id=AAAAAAAAAAAAAAAAAAAAyw"),
+    ("directory id", "another one"): change_directory_id,
     ("barnabas-registration", "missing"): remove("barnabas-registration"),
     ("barnabas-registration", "damaged"): overwrite("barnabas-registration"),
     ("log", "missing"): remove_log,
@@ -317,10 +325,32 @@ def end_offsets(broker: Broker) -> list[int]:
         return broker.end_offsets("t")
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.alone], ids=lambda row: f"{row.what}-{row.happened}")
-def test_a_broker_alone(row: Row, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.fixture(scope="module")
+def zookeeper() -> Iterator[ZooKeeperServer]:
+    with TemporaryDirectory() as directory:
+        yield from running_server(Path(directory))
+
+
+def with_stores(cases: Iterable[tuple[Row, *tuple[str, ...]]], suffix: str = "") -> Iterator[ParameterSet]:
+    """Yields each case with a file, and with ZooKeeper if it is not about the file."""
+    for case in cases:
+        row, name = case[0], "-".join((f"{case[0].what}-{case[0].happened}", *case[1:2]))
+        yield pytest.param(f"file{suffix}", *case, id=f"file-{name}")
+        if row.what != "registry" and "registry" not in row.happened:
+            marks = () if row.what in BELIEVED_BY_REGISTRY else pytest.mark.slow
+            yield pytest.param(f"zookeeper{suffix}", *case, id=f"zookeeper-{name}", marks=marks)
+
+
+@pytest.mark.parametrize(("store", "row"), with_stores([(row,) for row in ROWS if row.alone]))
+def test_a_broker_alone(
+    request: pytest.FixtureRequest, store: str, row: Row, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    broker = Broker(data_dir=f"{first},{second}")
+    settings = {}
+    if store == "zookeeper":
+        zookeeper: ZooKeeperServer = request.getfixturevalue(store)
+        settings["zookeeper.connect"] = zookeeper.new_path()
+    broker = Broker(data_dir=f"{first},{second}", settings=settings)
     for number in range(2):
         with broker:
             if number == 0:
@@ -353,12 +383,6 @@ def test_a_broker_alone(row: Row, tmp_path: Path, caplog: pytest.LogCaptureFixtu
 def file_cluster() -> Iterator[Cluster]:
     with Cluster(3) as cluster:
         yield cluster
-
-
-@pytest.fixture(scope="module")
-def zookeeper() -> Iterator[ZooKeeperServer]:
-    with TemporaryDirectory() as directory:
-        yield from running_server(Path(directory))
 
 
 @pytest.fixture(scope="module")
@@ -406,18 +430,9 @@ KNOWN_BY_CHECKPOINTS: Final = {
 }
 """What only the checkpoints tell: a write that a kill has cut off looks the same."""
 CASES: Final = [(row, who, cell) for row in ROWS for who, cell in (("one", row.one), ("all", row.all)) if cell]
-BELIEFS: Final = [case for case in CASES if case[0].what in {"data directory", "barnabas-registration"}]
-"""The rows in which the registry has a part, and which can happen with ZooKeeper."""
 
 
-@pytest.mark.parametrize(
-    ("store", "row", "who", "cell"),
-    [
-        *(("file_cluster", *case) for case in CASES),
-        *(("zookeeper_cluster", *case) for case in BELIEFS if "registry" not in case[0].happened),
-    ],
-    ids=lambda value: f"{value.what}-{value.happened}" if isinstance(value, Row) else str(value).partition(":")[0],
-)
+@pytest.mark.parametrize(("store", "row", "who", "cell"), with_stores(CASES, "_cluster"))
 def test_three_brokers(
     request: pytest.FixtureRequest, tmp_path: Path, store: str, row: Row, who: str, cell: str
 ) -> None:

@@ -20,7 +20,10 @@ from barnabas.log.directories.checkpoints import (
     RECOVERY_CHECKPOINT,
     RUNNING,
 )
+from barnabas.log.directories.space_reserve import RESERVE
+from barnabas.log.log_damage import MARK
 from barnabas.log.log_manager import LogManager
+from barnabas.log.moved_logs import ORIGIN
 from log.log_files import contents
 from log.manager_rig import A0, die
 
@@ -35,7 +38,9 @@ OF_A_LOG = (
     *(f"{base:020d}{suffix}" for base in (SEGMENT, ONE_BATCH, ACTIVE) for suffix in (".index", ".timeindex")),
     f"{SEGMENT:020d}.txnindex",
 )
-FILES = (*CHECKPOINTS, META_PROPERTIES, CLEAN_SHUTDOWN, *(f"a-0/{name}" for name in OF_A_LOG))
+MARKS = {f"a-0/{ORIGIN}": b"AAAAAAAAAAAAAAAAAAAAyw", f"a-0/{MARK}": b"byte 7 is wrong\n", RESERVE: bytes(4096)}
+"""What is there after a move, after a damage, and beside the logs of a broker."""
+FILES = (*CHECKPOINTS, META_PROPERTIES, CLEAN_SHUTDOWN, *(f"a-0/{name}" for name in OF_A_LOG), *MARKS)
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "emptied": lambda _: b"",
     "zeroed": lambda data: bytes(len(data)),
@@ -90,7 +95,7 @@ def test_a_damaged_file_is_made_anew_or_named(rig, name: str, damage: str, caplo
     expected = served(manager)
     manager.shutdown()
     path = rig.root / "data" / name
-    path.write_bytes(DAMAGES[damage](path.read_bytes()))
+    path.write_bytes(DAMAGES[damage](MARKS[name] if name in MARKS else path.read_bytes()))
     with caplog.at_level(logging.WARNING):
         if name == META_PROPERTIES:
             with pytest.raises(UsageError, match=r"write it anew|is not a properties file") as refused:

@@ -1,6 +1,7 @@
 """Data directories: their lock, their identity, the trust in what the last process left, the logs in them."""
 
 import os
+import shutil
 import subprocess
 import sys
 import uuid
@@ -223,6 +224,36 @@ def test_logs_that_belong_nowhere_are_put_aside(rig, caplog: pytest.LogCaptureFi
     assert (rig.root / "data" / "backup-2024").is_dir(), "no log of anybody's"
     manager.shutdown()
     assert set(start(rig.manager()).logs) == {A0}, "a stray stays one"
+
+
+def test_the_checkpoints_tell_of_a_vanished_log_until_it_is_made_anew(rig) -> None:
+    """A start that is killed before others lead must not forget it."""
+    manager = start(rig.manager())
+    for name in (A0, A1):
+        rig.append(manager.create(name, None, CONFIG), 4)
+    manager.shutdown()
+    shutil.rmtree(rig.root / "data" / "a-0")
+
+    def known() -> dict[TopicPartition, int]:
+        directory = DataDirectory(str(rig.root / "data"))
+        directory.claim()
+        try:
+            return directory.checkpointed_logs()
+        finally:
+            directory.unlock()
+
+    for _ in range(2):
+        manager = rig.manager()
+        manager.directories[0].vanished = {A0: known()[A0]}
+        start(manager)
+        manager.checkpoint_high_watermarks()
+        die(manager)
+        assert known() == {A0: 4, A1: 4}
+    manager = rig.manager()
+    manager.directories[0].vanished = known()
+    start(manager).create(A0, None, CONFIG)
+    die(manager)
+    assert known() == {A1: 4}
 
 
 def test_damaged_checkpoints_only_cost_time(rig) -> None:

@@ -47,7 +47,7 @@ def registry_path(directories: Sequence[DataDirectory], shared: str | None = Non
 
     Raises UsageError where there are two, or where none is there although only some of the directories are new: the
     registry may be in one that is not mounted. The same if a shared one is missing, but a directory has been used, if
-    a broker has kept a copy of the metadata in it, or if it is that of a whole cluster.
+    a broker has kept a copy of the metadata in it, or if it is that of a whole cluster, and for an empty file.
     """
     if shared is not None:
         return _shared_registry(Path(shared), directories)
@@ -74,7 +74,20 @@ def registry_path(directories: Sequence[DataDirectory], shared: str | None = Non
         if (path / METADATA_COPY).exists() or broker_directories(str(path / OTHERS)):
             how = how_to_restore(path / REGISTRY_FILE, used)
             raise UsageError(f"log.dirs: {directory.path} belongs to a broker whose registry is missing: {how}")
+    _refuse_emptied(directories)
     return None
+
+
+def _refuse_emptied(directories: Sequence[DataDirectory]) -> None:
+    """Raises UsageError for the file of a registry that has had content, as a registration of before tells. Of Kafka's
+    directories it may be one that a first start could not complete."""
+    emptied = [path for directory in directories if (path := Path(directory.path) / REGISTRY_FILE).exists()]
+    if emptied and any(directory.mark.broker_epoch >= 0 for directory in directories):
+        raise UsageError(
+            f"log.dirs: {emptied[0]} is empty, but had the registry of this broker: if that is elsewhere, name it with "
+            "--registry. If it is lost, move the empty file away: a start makes a new one from the logs, as no data "
+            "directory has a copy of the metadata"
+        )
 
 
 def broker_directories(parent: str) -> dict[int, str]:

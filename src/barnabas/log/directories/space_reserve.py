@@ -17,11 +17,11 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["ReserveLocks", "SpaceReserve", "free_bytes"]
+__all__ = ["RESERVE", "ReserveLocks", "SpaceReserve", "free_bytes"]
 
 _log = logging.getLogger(__name__)
 
-_NAME: Final = "barnabas-reserve"
+RESERVE: Final = "barnabas-reserve"
 _BLOCK: Final = 4096
 _OPEN_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 _WAIT_MAX_S: Final = 1.0
@@ -51,7 +51,7 @@ class ReserveLocks:
             if self._lock.acquire(timeout=_WAIT_MAX_S):  # else a disk hangs, which may be another one than this
                 held.callback(self._lock.release)
             with contextlib.suppress(OSError):
-                fd = os.open(f"{self._directory}/{_NAME}", os.O_RDWR | os.O_CLOEXEC)  # without it nothing is cut off
+                fd = os.open(f"{self._directory}/{RESERVE}", os.O_RDWR | os.O_CLOEXEC)  # without it nothing is cut off
                 held.callback(os.close, fd)
                 if _lock_file(fd):
                     held.callback(fcntl.flock, fd, fcntl.LOCK_UN)  # a child that was forked has the descriptor, too
@@ -100,7 +100,7 @@ class SpaceReserve:
 
     def __init__(self, directory: str, size: int, locks: ReserveLocks | None = None) -> None:
         """A `size` of 0 means no reserve. `locks` are those of all reserves on the disk, if there are several."""
-        self._path = f"{directory}/{_NAME}"
+        self._path = f"{directory}/{RESERVE}"
         self._directory = directory
         self._size = size
         self._locks = ReserveLocks(directory) if locks is None else locks

@@ -73,6 +73,16 @@ def test_a_damaged_log_is_named_with_its_file() -> None:
     assert "seek" in check.hint
 
 
+@pytest.mark.parametrize("name", ["t", "__consumer_offsets"])
+def test_a_log_that_has_vanished_is_named_with_the_way_out_that_it_has(name: str) -> None:
+    lost = LogDirReplica(name, 0, 0, 0, damage=f"/d/{name}-0 was missing at a start (offsets 0 to 9)")
+    (check,) = found(ClusterState(BROKERS, directories={1: [directory(1)._replace(replicas=(lost,))]}), "directory")[:1]
+    assert (check.target, check.status) == (f"broker 1: {name}-0", "failed")
+    assert check.detail == f"its records are lost: {lost.damage}"
+    assert "put the copy in the place" in check.hint
+    assert "barnabas-damaged" in check.hint
+
+
 def test_a_damaged_log_of_a_coordinator_is_passed_over_by_no_seek() -> None:
     damaged = directory(1)._replace(replicas=(LogDirReplica("__consumer_offsets", 3, 100, 0, damage="byte 924"),))
     (check,) = found(

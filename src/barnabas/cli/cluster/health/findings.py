@@ -197,8 +197,8 @@ _WAY_OF_COORDINATOR: Final = (
     " no coordinator until the partition's directory is moved away while the broker is stopped; it begins empty then"
 )
 _WAY_OF_LOST: Final = (
-    "if there is a copy of that directory, stop the broker and put the copy in the place of the new one. If there is none, "
-    f"remove the file {MARK} in the new one while the broker is stopped, and nobody is told of it any more"
+    "if there is a copy of that directory, stop the broker and put the copy in the place of the new one. If there is"
+    f" none, remove the file {MARK} in the new one while the broker is stopped, and nobody is told of it any more"
 )
 
 
@@ -225,10 +225,11 @@ def _directories(state: ClusterState) -> Iterator[Check]:
                     well = False
                     target = f"broker {node_id}: {replica.topic}-{replica.partition}"
                     if WAS_MISSING in replica.damage:
-                        yield Check("directory", target, FAILED, f"its records are lost: {replica.damage}", _WAY_OF_LOST)
-                        continue
-                    hint = _WAY_OF_COORDINATOR if replica.topic in INTERNAL_TOPICS else _WAY_OF_DAMAGED
-                    yield Check("directory", target, FAILED, f"its log is damaged: {replica.damage}", hint)
+                        what, hint = "its records are lost", _WAY_OF_LOST
+                    else:
+                        what = "its log is damaged"
+                        hint = _WAY_OF_COORDINATOR if replica.topic in INTERNAL_TOPICS else _WAY_OF_DAMAGED
+                    yield Check("directory", target, FAILED, f"{what}: {replica.damage}", hint)
     silent = sorted(set(state.live) - state.directories.keys())
     for node_id in silent:
         hint = "`barnabas log-dirs` says why"
