@@ -578,7 +578,8 @@ class Broker:
             self.log.warning(
                 "%d partitions have no log here and begin anew, empty: %s", len(empty), some(list(map(str, empty)))
             )
-        renewed = [*empty, *(self._doubts.kept if self._doubts is not None else ())]
+        kept = self._doubts.kept if self._doubts is not None else ()
+        renewed = list(dict.fromkeys((*empty, *kept, *self._ending_early())))
         if renewed:
             controller.renew_leadership(renewed)
             self._image = controller.image
@@ -610,6 +611,14 @@ class Broker:
                 topic_partition = TopicPartition(name, index)
                 if self.node_id in partition.replicas and self.log_manager.get(topic_partition) is None:
                     yield topic_partition, partition
+
+    def _ending_early(self) -> Iterator[TopicPartition]:
+        """Yields the partitions that this broker leads, and whose logs end before records that clients may have had."""
+        for topic_partition, log in self.log_manager.logs.items():
+            partition = self.image.partition(*topic_partition)
+            is_leader = partition is not None and partition.leader == self.node_id
+            if is_leader and any(hole.next_offset > log.log_end_offset for hole in log.holes):
+                yield topic_partition
 
     def _wake_controller(self) -> None:
         """Has the controller look at a registry that has changed by itself. Called from any thread."""
