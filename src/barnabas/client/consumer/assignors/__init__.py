@@ -2,10 +2,20 @@
 members.
 
 Main names: `Assignor` (the interface of an application's own), `Member`, `assignor_for`. An assignment depends on the
-members alone, as with Kafka's assignors of the same names.
+members alone, as with Kafka's assignors of the same names, and on the replicas' racks if members name theirs
+(`RackAwareAssignor`).
 """
 
-from barnabas.client.consumer.assignors.members import Assignments, Assignor, LastAssignment, Member, members_of
+from barnabas.client.consumer.assignors.members import (
+    Assignments,
+    Assignor,
+    LastAssignment,
+    Member,
+    RackAwareAssignor,
+    ReplicaRacks,
+    members_of,
+)
+from barnabas.client.consumer.assignors.racks import moved_to_other_racks, replica_racks
 from barnabas.client.consumer.assignors.simple import RangeAssignor, RoundRobinAssignor
 from barnabas.client.consumer.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
 from barnabas.errors import UsageError
@@ -16,11 +26,15 @@ __all__ = [
     "CooperativeStickyAssignor",
     "LastAssignment",
     "Member",
+    "RackAwareAssignor",
     "RangeAssignor",
+    "ReplicaRacks",
     "RoundRobinAssignor",
     "StickyAssignor",
     "assignor_for",
     "members_of",
+    "moved_to_other_racks",
+    "replica_racks",
 ]
 
 _BY_NAME: dict[str, Assignor] = {

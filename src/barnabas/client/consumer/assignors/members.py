@@ -7,10 +7,22 @@ from barnabas.client.consumer.group.consumer_protocol import decode_subscription
 from barnabas.protocol.messages.join_group import JoinGroupResponseMember
 from barnabas.types import TopicPartition
 
-__all__ = ["Assignments", "Assignor", "LastAssignment", "Member", "members_of", "subscribers_of"]
+__all__ = [
+    "Assignments",
+    "Assignor",
+    "LastAssignment",
+    "Member",
+    "RackAwareAssignor",
+    "ReplicaRacks",
+    "members_of",
+    "subscribers_of",
+]
 
 Assignments: TypeAlias = dict[str, list[TopicPartition]]
 """The partitions of each member id; every member has an entry."""
+
+ReplicaRacks: TypeAlias = Mapping[str, Sequence[frozenset[str]]]
+"""The racks of the replicas of each topic's partitions, in the order of their numbers."""
 
 
 class Member(NamedTuple):
@@ -22,6 +34,7 @@ class Member(NamedTuple):
     """The generation in which the member got `owned`, -1 if unknown."""
     group_instance_id: str | None = None
     rack: str | None = None
+    """The member's `client.rack`, None if it names none."""
     user_data: bytes | None = None
 
     @property
@@ -55,6 +68,17 @@ class Assignor(Protocol):
 
     def assign(self, members: Sequence[Member], partition_counts: Mapping[str, int]) -> Assignments:
         """Returns the partitions of each member. Topics that do not exist have no count."""
+
+
+@runtime_checkable
+class RackAwareAssignor(Assignor, Protocol):
+    """An assignor that also asks where the replicas are (KIP-881)."""
+
+    def assign_near(
+        self, members: Sequence[Member], partition_counts: Mapping[str, int], racks: ReplicaRacks
+    ) -> Assignments:
+        """Assigns as evenly as `assign`, and as many partitions as it can to members in a rack of their replicas. The
+        leader calls this one; `racks` is empty if no member names a rack."""
 
 
 def members_of(joined: Iterable[JoinGroupResponseMember]) -> list[Member]:

@@ -2,6 +2,7 @@
 
 The members report their partitions. Of two members that report the same one, that of the later generation owns it; in
 the same generation neither does. The cooperative form holds back the partitions that another member has to give up.
+Where racks matter, further partitions move, but only to bring one more of them into the rack of its member.
 """
 
 import struct
@@ -9,7 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from barnabas.client.consumer.assignors.balance import balance
-from barnabas.client.consumer.assignors.members import Assignments, LastAssignment, Member, subscribers_of
+from barnabas.client.consumer.assignors.members import (
+    Assignments,
+    LastAssignment,
+    Member,
+    ReplicaRacks,
+    subscribers_of,
+)
+from barnabas.client.consumer.assignors.racks import nearer, racks_matter, racks_of
 from barnabas.types import TopicPartition
 
 __all__ = ["CooperativeStickyAssignor", "StickyAssignor", "decode_previous", "encode_previous"]
@@ -29,8 +37,13 @@ class StickyAssignor:
         return None if last is None else encode_previous(last)
 
     def assign(self, members: Sequence[Member], partition_counts: Mapping[str, int]) -> Assignments:
+        return self.assign_near(members, partition_counts, {})
+
+    def assign_near(
+        self, members: Sequence[Member], partition_counts: Mapping[str, int], racks: ReplicaRacks
+    ) -> Assignments:
         had = {member.member_id: decode_previous(member.user_data) for member in members}
-        return _assign(members, partition_counts, had)
+        return _assign(members, partition_counts, had, racks)
 
 
 class CooperativeStickyAssignor:
@@ -44,8 +57,13 @@ class CooperativeStickyAssignor:
         return _I32.pack(-1 if last is None else last.generation_id)
 
     def assign(self, members: Sequence[Member], partition_counts: Mapping[str, int]) -> Assignments:
+        return self.assign_near(members, partition_counts, {})
+
+    def assign_near(
+        self, members: Sequence[Member], partition_counts: Mapping[str, int], racks: ReplicaRacks
+    ) -> Assignments:
         had = {member.member_id: LastAssignment(member.owned, _generation_of(member)) for member in members}
-        return _without_moving(_assign(members, partition_counts, had), members)
+        return _without_moving(_assign(members, partition_counts, had, racks), members)
 
 
 def _generation_of(member: Member) -> int:
@@ -98,7 +116,10 @@ def _owners(
 
 
 def _assign(
-    members: Sequence[Member], partition_counts: Mapping[str, int], had: Mapping[str, LastAssignment]
+    members: Sequence[Member],
+    partition_counts: Mapping[str, int],
+    had: Mapping[str, LastAssignment],
+    racks: ReplicaRacks,
 ) -> Assignments:
     owners = _owners(members, partition_counts, had)
     subscribers = subscribers_of(members, partition_counts)
@@ -106,6 +127,10 @@ def _assign(
         assignments = _even(members, subscribers, partition_counts, owners)
     else:
         assignments = balance(members, subscribers, partition_counts, owners)
+    if racks_matter(
+        members, (each for topic in subscribers for each in racks_of(topic, partition_counts[topic], racks))
+    ):
+        assignments = nearer(assignments, members, subscribers, racks, owners)
     for share in assignments.values():
         share.sort()
     return assignments

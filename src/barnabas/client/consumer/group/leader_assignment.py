@@ -3,7 +3,17 @@
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from barnabas.client.consumer.assignors import Assignor, CooperativeStickyAssignor, LastAssignment, Member, members_of
+from barnabas.client.consumer.assignors import (
+    Assignor,
+    CooperativeStickyAssignor,
+    LastAssignment,
+    Member,
+    RackAwareAssignor,
+    ReplicaRacks,
+    members_of,
+    moved_to_other_racks,
+    replica_racks,
+)
 from barnabas.client.consumer.group.consumer_protocol import Subscription, encode_assignment, encode_subscription
 from barnabas.client.consumer.group.membership import OnAssigned
 from barnabas.connection.network_client import NetworkClient
@@ -52,6 +62,8 @@ class LeaderAssignment:
         self._rack = rack or None
         self._assigned_counts: dict[str, int] = {}
         """The number of partitions of each topic in the assignment that this member made as the leader."""
+        self._assigned_racks: ReplicaRacks = {}
+        """The racks of the replicas at that assignment, if it went by them."""
         self._members_topics: set[str] = set()
         """The topics of other members, which the leader keeps in the metadata."""
 
@@ -84,11 +96,13 @@ class LeaderAssignment:
 
         def assign(_: Promise[None] | None = None) -> None:
             counts = self._counts(topics)
+            racks = self._racks(protocol, subscribed, topics)
             try:
-                assignments = {} if skip else self._assign(protocol, subscribed, counts)
+                assignments = {} if skip else self._assign(protocol, subscribed, counts, racks)
             except KafkaError as error:
                 done(None, error)
                 return
+            self._assigned_racks = racks
             assigned = {partition.topic for partitions in assignments.values() for partition in partitions}
             self._assigned_counts = self._counts(topics | assigned)
             done({name: encode_assignment(partitions) for name, partitions in assignments.items()}, None)
@@ -109,8 +123,14 @@ class LeaderAssignment:
             return None
         return len(topic.partitions)
 
+    def _racks(self, protocol: str, members: Sequence[Member], topics: Collection[str]) -> ReplicaRacks:
+        """Returns the racks of the topics' replicas if the assignor goes by them and a member has one."""
+        if isinstance(self._assignors.get(protocol), RackAwareAssignor) and any(member.rack for member in members):
+            return replica_racks(self._client.metadata.cluster, topics)
+        return {}
+
     def _assign(
-        self, protocol: str, members: Sequence[Member], counts: Mapping[str, int]
+        self, protocol: str, members: Sequence[Member], counts: Mapping[str, int], racks: ReplicaRacks
     ) -> dict[str, list[TopicPartition]]:
         assignor = self._assignors.get(protocol)
         if assignor is None:
@@ -118,7 +138,11 @@ class LeaderAssignment:
                 f"the group has chosen the assignor {protocol!r}, which this member did not offer"
             )
         try:
-            assignments = assignor.assign(members, {name: count for name, count in counts.items() if count})
+            existing = {name: count for name, count in counts.items() if count}
+            if isinstance(assignor, RackAwareAssignor):
+                assignments = assignor.assign_near(members, existing, racks)
+            else:
+                assignments = assignor.assign(members, existing)
         except BarnabasError as error:
             raise UnknownServerError(f"the assignor {protocol!r} fails: {error}") from error
         except Exception as error:
@@ -144,6 +168,7 @@ class LeaderAssignment:
     def forget(self) -> None:
         """Drops the other members' topics: this member is not the leader, or will join again."""
         self._assigned_counts = {}
+        self._assigned_racks = {}
         if self._members_topics:
             self._client.metadata.remove_topics(self._members_topics - set(self._topics()))
             self._members_topics = set()
@@ -154,7 +179,8 @@ class LeaderAssignment:
             now = self._count(name)
             if now is not None and now != count:
                 return f"topic {name!r} had {count} partitions and now has {now}"
-        return None
+        moved = moved_to_other_racks(self._client.metadata.cluster, self._assigned_racks)
+        return None if moved is None else f"{moved} has its replicas in other racks now"
 
 
 def _check_moves(
