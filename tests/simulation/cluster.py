@@ -190,6 +190,10 @@ class Cluster:
         self.preferred_replicas: dict[TopicPartition, int] = {}
         """The replica that leaders name to consumers of the rack."""
         self.rack = ""
+        self.racks: dict[int, str] = {}
+        """The racks of nodes."""
+        self.replicas: dict[TopicPartition, list[int]] = {}
+        """The nodes with replicas of a partition, if not all have one."""
         self.readable_followers: set[int] = set()
         """Nodes that consumers can read from though they lead nothing, apart from preferred replicas."""
         self.follower_ends: dict[TopicPartition, int] = {}
@@ -427,7 +431,7 @@ class Cluster:
                     partition_index=index,
                     leader_id=leader,
                     leader_epoch=self._leader_epoch(TopicPartition(name, index)),
-                    replica_nodes=nodes,
+                    replica_nodes=self.replicas.get(TopicPartition(name, index), nodes),
                     isr_nodes=nodes,
                 )
                 for index, leader in self.topics.get(name, {}).items()
@@ -437,7 +441,10 @@ class Cluster:
             topics.append(
                 metadata.MetadataResponseTopic(error_code=error, name=name, topic_id=topic_id, partitions=partitions)
             )
-        brokers = [metadata.MetadataResponseBroker(node_id=node, host=f"n{node}", port=9092) for node in nodes]
+        brokers = [
+            metadata.MetadataResponseBroker(node_id=node, host=f"n{node}", port=9092, rack=self.racks.get(node))
+            for node in nodes
+        ]
         return metadata.MetadataResponse(brokers=brokers, cluster_id="sim", controller_id=1, topics=topics)
 
     def _find_coordinator(self, received: ReceivedRequest) -> Any:

@@ -1,11 +1,11 @@
-"""Clients that ask the wrong broker, or read from a follower in their rack: KIP-951 and KIP-392 over the wire."""
+"""Clients that ask the wrong broker, or read in their rack: KIP-951, KIP-392 and KIP-881 over the wire."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from barnabas import Consumer
+from barnabas import Consumer, Producer
 from barnabas.config.broker_settings import RACK_AWARE
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.testing import Cluster
@@ -108,3 +108,40 @@ def test_our_consumer_reads_from_its_rack(cluster: Cluster) -> None:
         seen: list[bytes | None] = []
         cluster.wait_for(lambda: seen.extend(r.value for r in consumer.poll(0.1)) or len(seen) >= 2)
     assert seen == [b"x", b"y"]
+
+
+@pytest.mark.parametrize("strategy", ["range", "sticky", "cooperative-sticky"])
+def test_members_of_a_group_get_what_is_in_their_racks(cluster: Cluster, strategy: str) -> None:
+    """Without a look at racks each would have one partition of either rack."""
+    topic = f"spread-{strategy}"
+    here = {"a": {0, 2}, "b": {1, 3}}
+    cluster.create_topic(topic, assignments={0: [1], 1: [2], 2: [1], 3: [2]})
+    with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        for number in range(4):
+            producer.send(topic, b"v", partition=number)
+
+    def member(rack: str) -> Consumer:
+        return Consumer(
+            bootstrap_servers=cluster.bootstrap_servers,
+            client_rack=rack,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            group_id=topic,
+            partition_assignment_strategy=[strategy],
+        )
+
+    with member("a") as first, member("b") as second:
+        consumers = {"a": first, "b": second}
+        seen: dict[str, set[int]] = {"a": set(), "b": set()}
+        for consumer in consumers.values():
+            consumer.subscribe([topic])
+
+        def is_near() -> bool:
+            for rack, consumer in consumers.items():
+                seen[rack] |= {record.partition for record in consumer.poll(0.1)}
+            return all(
+                {partition.partition for partition in consumer.assignment()} == here[rack] <= seen[rack]
+                for rack, consumer in consumers.items()
+            )
+
+        cluster.wait_for(is_near, what="each member reads what is in its rack")

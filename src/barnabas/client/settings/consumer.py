@@ -100,7 +100,7 @@ class ConsumerSettings(CommonSettings):
     check_crcs: bool = setting(_BOOLEAN, True, None, _LOW,
         "Verify the checksum of each batch.")
     client_rack: str = setting(_STRING, "", None, _LOW,
-        "The rack of this client: it may then be sent to a replica in the same rack.")
+        "The rack of this client: it may then be sent to a replica in the same rack. Of equal shares of a group's partitions, `range` and the sticky assignors give it those with a replica there.")
     allow_auto_create_topics: bool = setting(_BOOLEAN, True, None, _MEDIUM,
         "A request for a topic that does not exist may create it.")
     exclude_internal_topics: bool = setting(_BOOLEAN, True, None, _MEDIUM,

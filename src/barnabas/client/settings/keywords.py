@@ -213,7 +213,8 @@ class ConsumerKeywords(CommonKeywords, total=False):
     check_crcs: bool | None
     """Verify the checksum of each batch."""
     client_rack: str | None
-    """The rack of this client: it may then be sent to a replica in the same rack."""
+    """The rack of this client: it may then be sent to a replica in the same rack. Of equal shares of a group's
+    partitions, `range` and the sticky assignors give it those with a replica there."""
     allow_auto_create_topics: bool | None
     """A request for a topic that does not exist may create it."""
     exclude_internal_topics: bool | None

@@ -176,3 +176,52 @@ def test_an_assignor_that_is_wrong(to: str, owned: tuple[TopicPartition, ...], w
 def test_a_protocol_that_was_not_offered() -> None:
     with pytest.raises(KafkaError, match="'sticky', which this member did not offer"):
         Rig().on_leader_elected("sticky", a=Subscription(("t",)))
+
+
+def in_two_racks(*strategies: Any) -> Rig:
+    """Partitions 0 and 2 of t are in rack r1, 1 is in r2."""
+    rig = Rig(*strategies)
+    rig.cluster.nodes = 2
+    rig.cluster.racks = {1: "r1", 2: "r2"}
+    rig.cluster.replicas = {T0: [1], T1: [2], T2: [1]}
+    rig.cluster.result(rig.cluster.network_client.refresh_metadata())
+    return rig
+
+
+def test_members_get_what_is_in_their_racks() -> None:
+    rig = in_two_racks()
+    members = {"a": Subscription(("t",), rack="r2"), "b": Subscription(("t",), rack="r1")}
+    assert rig.on_leader_elected(**members) == {"a": (T1,), "b": (T0, T2)}
+    without = {name: Subscription(("t",)) for name in members}
+    assert rig.on_leader_elected(**without) == {"a": (T0, T1), "b": (T2,)}
+
+
+def test_the_leader_notices_that_replicas_went_to_other_racks() -> None:
+    rig = in_two_racks("range", "roundrobin")
+    rig.on_leader_elected(a=Subscription(("t",), rack="r2"))
+    assert rig.leader_assignment.reason_to_reassign() is None
+    rig.cluster.replicas[T2] = [2]
+    rig.cluster.result(rig.cluster.network_client.refresh_metadata())
+    assert rig.leader_assignment.reason_to_reassign() == "t-2 has its replicas in other racks now"
+    rig.on_leader_elected(a=Subscription(("t",), rack="r2"))
+    assert rig.leader_assignment.reason_to_reassign() is None
+
+
+@pytest.mark.parametrize(("protocol", "rack"), [("roundrobin", "r2"), ("range", None)])
+def test_racks_that_the_assignment_did_not_go_by_may_change(protocol: str, rack: str | None) -> None:
+    rig = in_two_racks("range", "roundrobin")
+    rig.on_leader_elected(protocol, a=Subscription(("t",), rack=rack))
+    rig.cluster.replicas[T2] = [2]
+    rig.cluster.result(rig.cluster.network_client.refresh_metadata())
+    assert rig.leader_assignment.reason_to_reassign() is None
+
+
+def test_a_broker_that_is_away_gives_no_reason() -> None:
+    rig = in_two_racks()
+    rig.on_leader_elected(a=Subscription(("t",), rack="r2"))
+    rig.cluster.nodes = 1
+    rig.cluster.result(rig.cluster.network_client.refresh_metadata())
+    assert rig.leader_assignment.reason_to_reassign() is None
+    rig.cluster.nodes = 2
+    rig.cluster.result(rig.cluster.network_client.refresh_metadata())
+    assert rig.leader_assignment.reason_to_reassign() is None

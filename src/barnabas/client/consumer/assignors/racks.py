@@ -10,12 +10,15 @@ from barnabas.client.consumer.assignors.members import Assignments, Member, Repl
 from barnabas.connection.cluster import ClusterView
 from barnabas.types import TopicPartition
 
-__all__ = ["moved_to_other_racks", "nearer", "racks_matter", "racks_of", "replica_racks"]
+__all__ = ["far_from_owners", "moved_to_other_racks", "nearer", "racks_matter", "racks_of", "replica_racks"]
 
 _NOWHERE: Final = frozenset[str]()
 
 _Kind: TypeAlias = tuple[str, frozenset[str]]
 """A topic and the racks of replicas: it makes no difference which partition of a kind a member has."""
+
+_Step: TypeAlias = tuple[str, _Kind | None]
+"""A member and what it gives to the next; None if it only takes a partition, and the next only gives one."""
 
 
 def replica_racks(cluster: ClusterView, topics: Iterable[str]) -> ReplicaRacks:
@@ -57,6 +60,23 @@ def racks_matter(members: Iterable[Member], partitions: Iterable[frozenset[str]]
     )
 
 
+def far_from_owners(
+    owners: Mapping[TopicPartition, str], members: Iterable[Member], racks: ReplicaRacks
+) -> set[TopicPartition]:
+    """Returns the partitions without a replica in their owner's rack."""
+    rack_of = {member.member_id: member.rack for member in members if member.rack}
+    return {
+        each
+        for each, owner in owners.items()
+        if owner in rack_of and rack_of[owner] not in _racks_at(racks, each.topic, each.partition)
+    }
+
+
+def _racks_at(racks: ReplicaRacks, topic: str, index: int) -> frozenset[str]:
+    known = racks.get(topic, ())
+    return known[index] if index < len(known) else _NOWHERE
+
+
 def nearer(
     assignments: Assignments,
     members: Sequence[Member],
@@ -66,9 +86,9 @@ def nearer(
 ) -> Assignments:
     """Returns an assignment in which fewer partitions are far from their members.
 
-    Members exchange partitions in rings, or along a chain whose last member had one partition fewer than the first: as
-    many members as before have as many partitions. Partitions that their owners have stay, unless a ring or a chain
-    needs them to bring one more partition near.
+    Members exchange partitions in rings. A ring may be cut where one member has a partition fewer than another: it
+    takes one and gives none, the other gives one and takes none. So as many members as before have as many partitions.
+    Partitions that their owners have stay, unless it takes them to bring one more partition near.
     """
     for staying in (owners, {}):
         exchange = _Exchange(assignments, members, subscribers, racks, owners)
@@ -108,8 +128,7 @@ class _Exchange:
                     self._staying[name].append(topic_partition)
                     continue
                 topic, index = topic_partition
-                known = self._racks.get(topic, ())
-                kind = (topic, known[index] if index < len(known) else _NOWHERE)
+                kind = (topic, _racks_at(self._racks, topic, index))
                 self._held[name].setdefault(kind, []).append(index)
 
     @property
@@ -123,53 +142,61 @@ class _Exchange:
     def improve(self) -> bool:
         """Brings far partitions near where it can. Returns whether it could at all.
 
-        The fullest members go first. A search that has failed has reached members that can neither take anything nor
-        pass it on, so the searches of others pass over them.
+        A search that has failed has reached members that lead back to none outside, so the searches of others pass over
+        them.
         """
         improved = False
         dead: set[str] = set()
         for start in sorted(self._load, key=lambda name: (-self._load[name], name)):
             for kind in [kind for kind in self._held[start] if not self._is_near(start, kind)]:
                 while self._held[start][kind]:
-                    before, last = self._search(start, kind, set() if start in dead else dead)
-                    if last is None:
+                    before = self._search(start, kind, set() if start in dead else dead)
+                    if start not in before:
                         dead |= before.keys()
                         break
-                    self._move_along(before, start, last)
+                    self._move_around(before, start)
                     improved = True
                     if start in dead:
                         dead = set()
         return improved
 
-    def _search(self, start: str, kind: _Kind, dead: set[str]) -> tuple[dict[str, tuple[str, _Kind]], str | None]:
-        """Returns for each reached member the one that gives to it, and what; and the last member of the shortest way:
-        the first one again, or one that has less than it. On the way nothing near becomes far."""
-        before: dict[str, tuple[str, _Kind]] = {}
-        for name in self._takers_near(kind):
-            if name not in dead:
-                before[name] = (start, kind)
+    def _search(self, start: str, kind: _Kind, dead: set[str]) -> dict[str, _Step]:
+        """Returns the step to each member that a partition of the kind sets giving, as far as nothing near becomes far;
+        the first member is among them if a ring is closed."""
+        before: dict[str, _Step] = {name: (start, kind) for name in self._takers_near(kind) if name not in dead}
         seen: set[tuple[_Kind, bool]] = set()
+        seen_loads: set[int] = set()
+
+        def reach(others: Iterable[str], step: _Step) -> list[str]:
+            new = [other for other in others if other not in before and other not in dead]
+            before.update(dict.fromkeys(new, step))
+            return new
+
         ring = list(before)
         while ring:
-            last = min(ring, key=lambda name: (self._load[name], name))
-            if self._load[last] < self._load[start]:
-                return before, last
             following: list[str] = []
             for name in ring:
-                for given, indexes in self._held[name].items():
-                    near = self._is_near(name, given)
-                    if not indexes or (given, near) in seen:
-                        continue
-                    seen.add((given, near))
-                    for other in self._takers_near(given) if near else self._subscribers[given[0]]:
-                        if other == start:
-                            before[start] = (name, given)
-                            return before, start
-                        if other not in before and other not in dead:
-                            before[other] = (name, given)
-                            following.append(other)
+                if self._load[name] + 1 == self._load[start]:
+                    before[start] = (name, None)
+                    return before
+            for near in (False, True):  # what is far may become near as well
+                for name in ring:
+                    for given, indexes in self._held[name].items():
+                        if not indexes or self._is_near(name, given) != near or (given, near) in seen:
+                            continue
+                        seen.add((given, near))
+                        takers = self._takers_near(given) if near else self._subscribers[given[0]]
+                        following += reach(takers, (name, given))
+                        if start in before:
+                            return before
+            for name in ring:
+                load = self._load[name]
+                if load not in seen_loads:
+                    seen_loads.add(load)
+                    fuller = (other for other, its in self._load.items() if its == load + 1)
+                    following += reach(fuller, (name, None))
             ring = following
-        return before, None
+        return before
 
     def _is_near(self, name: str, kind: _Kind) -> bool:
         rack = self._rack_of[name]
@@ -182,16 +209,18 @@ class _Exchange:
             self._near_subscribers[kind] = found
         return found
 
-    def _move_along(self, before: Mapping[str, tuple[str, _Kind]], start: str, last: str) -> None:
-        taker = last
+    def _move_around(self, before: Mapping[str, _Step], start: str) -> None:
+        taker = start
         while True:
             giver, kind = before[taker]
-            self._move(giver, taker, kind)
+            if kind is None:
+                self._load[giver] += 1
+                self._load[taker] -= 1
+            else:
+                self._move(giver, taker, kind)
             if giver == start:
                 break
             taker = giver
-        self._load[start] -= 1
-        self._load[last] += 1
 
     def _move(self, giver: str, taker: str, kind: _Kind) -> None:
         """Moves one partition of the kind: best one that the taker owned, then one that the giver did not own."""

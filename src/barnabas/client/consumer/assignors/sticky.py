@@ -6,7 +6,7 @@ Where racks matter, further partitions move, but only to bring one more of them 
 """
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from barnabas.client.consumer.assignors.balance import balance
@@ -17,7 +17,7 @@ from barnabas.client.consumer.assignors.members import (
     ReplicaRacks,
     subscribers_of,
 )
-from barnabas.client.consumer.assignors.racks import nearer, racks_matter, racks_of
+from barnabas.client.consumer.assignors.racks import far_from_owners, nearer, racks_matter, racks_of
 from barnabas.types import TopicPartition
 
 __all__ = ["CooperativeStickyAssignor", "StickyAssignor", "decode_previous", "encode_previous"]
@@ -123,13 +123,15 @@ def _assign(
 ) -> Assignments:
     owners = _owners(members, partition_counts, had)
     subscribers = subscribers_of(members, partition_counts)
+    matter = racks_matter(
+        members, (each for name in subscribers for each in racks_of(name, partition_counts[name], racks))
+    )
     if all(len(wanting) == len(members) for wanting in subscribers.values()):
-        assignments = _even(members, subscribers, partition_counts, owners)
+        far = far_from_owners(owners, members, racks) if matter else ()
+        assignments = _even(members, subscribers, partition_counts, owners, far)
     else:
         assignments = balance(members, subscribers, partition_counts, owners)
-    if racks_matter(
-        members, (each for topic in subscribers for each in racks_of(topic, partition_counts[topic], racks))
-    ):
+    if matter:
         assignments = nearer(assignments, members, subscribers, racks, owners)
     for share in assignments.values():
         share.sort()
@@ -141,9 +143,10 @@ def _even(
     topics: Iterable[str],
     partition_counts: Mapping[str, int],
     owners: Mapping[TopicPartition, str],
+    far: Collection[TopicPartition],
 ) -> Assignments:
     """Assigns partitions to members that all subscribe to all topics: each gets `low` or `low + 1`, first of its
-    own."""
+    own, of these last the ones in `far`."""
     assignments: Assignments = {name: [] for name in sorted(member.member_id for member in members)}
     partitions = [TopicPartition(topic, index) for topic in topics for index in range(partition_counts[topic])]
     if not assignments:
@@ -156,7 +159,7 @@ def _even(
         if len(share) > low and extra:
             keep, extra = low + 1, extra - 1
         if len(share) > keep:
-            share.sort(key=lambda topic_partition: (topic_partition.partition, topic_partition.topic))
+            share.sort(key=lambda each: (each in far, each.partition, each.topic))
             del share[keep:]
     taken = {topic_partition for share in assignments.values() for topic_partition in share}
     free = [topic_partition for topic_partition in partitions if topic_partition not in taken]
