@@ -177,10 +177,24 @@ def test_who_has_one_more_is_decided_by_racks() -> None:
 
 
 def test_of_too_many_partitions_a_member_keeps_the_near_ones() -> None:
-    racks = replicas(t="b a")
-    members = in_racks(group(["m0", "m1"], ["t"]), "ab")
-    settled = holding(members, {"m0": [at("t-0"), at("t-1")], "m1": []})
-    assert shown(COOPERATIVE.assign_near(settled, sizes(racks), racks)) == {"m0": ["t-1"], "m1": []}
+    """If m0 kept 0 for the start, it would be given 1 for it in the end, as near as 2, which it had."""
+    racks = replicas(t="b a a")
+    members = in_racks(group(["m0", "m1", "m2"], ["t"]), "abc")
+    settled = holding(members, {"m0": [at("t-0"), at("t-2")], "m1": [at("t-1")], "m2": []})
+    assert shown(STICKY.assign_near(settled, sizes(racks), racks)) == {"m0": ["t-2"], "m1": ["t-0"], "m2": ["t-1"]}
+
+
+@settings(max_examples=300, deadline=None)
+@given(groups_in_racks(alike=True))
+def test_cooperative_gives_what_moves_in_the_next_round(
+    the_group: tuple[list[Member], dict[str, int], ReplicaRacks],
+) -> None:
+    """And moves nothing else then: what is free is exchanged before what members own."""
+    members, counts, racks = the_group
+    first = COOPERATIVE.assign_near(members, counts, racks)
+    second = COOPERATIVE.assign_near(holding(members, first, 4), counts, racks)
+    check_shares(second, members, counts)
+    assert all(set(share) <= set(second[name]) for name, share in first.items())
 
 
 @settings(max_examples=300, deadline=None)
