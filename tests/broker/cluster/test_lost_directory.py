@@ -15,7 +15,8 @@ from barnabas.testing import Broker
 from barnabas.types import TopicPartition
 from broker.wire import server_of
 
-PARTITIONS = 4
+PARTITIONS = 6
+"""The first three begin in the same directory, the next ones in the other."""
 
 
 @pytest.fixture

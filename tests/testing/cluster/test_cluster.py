@@ -679,7 +679,7 @@ def test_a_group_is_asked_for_where_its_coordinator_is(cluster: Cluster) -> None
 @pytest.mark.parametrize("processes", [False, True])
 def test_replicas_move_between_the_log_directories_of_a_broker(processes: bool) -> None:
     with Cluster(2, processes=processes, log_dirs=2) as cluster:
-        cluster.create_topic("t", 3, assignments={number: [1, 2] for number in range(3)})
+        cluster.create_topic("t", 4, assignments={number: [1, 2] for number in range(4)})
         cluster.broker(1).produce("t", b"x", partition=0)
         one, two = (str(log_dir) for log_dir in cluster.broker(2).log_dirs)
         homes = {
@@ -688,7 +688,7 @@ def test_replicas_move_between_the_log_directories_of_a_broker(processes: bool) 
             for replica in each.replicas
             if replica.topic == "t"
         }
-        assert {homes[0], homes[2]} == {one, two}
+        assert {homes[0], homes[3]} == {one, two}
         away = one if homes[0] == two else two
         cluster.admin.alter_replica_log_dirs({("t", 0, 2): away})
         cluster.wait_for(lambda: (Path(away) / "t-0").is_dir(), what="the log in the other directory")
