@@ -48,8 +48,7 @@ def moved_to_other_racks(cluster: ClusterView, racks: ReplicaRacks) -> TopicPart
 
 def racks_of(topic: str, count: int, racks: ReplicaRacks) -> list[frozenset[str]]:
     """Returns the racks of each partition of a topic, also of one about which nothing is known."""
-    known = list(racks.get(topic, ()))[:count]
-    return known + [_NOWHERE] * (count - len(known))
+    return [_racks_at(racks, topic, index) for index in range(count)]
 
 
 def racks_matter(members: Iterable[Member], partitions: Iterable[frozenset[str]]) -> bool:
