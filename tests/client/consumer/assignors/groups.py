@@ -1,7 +1,7 @@
 """Groups for the tests of assignors: by hand, at random, and those that Kafka has answered."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +99,28 @@ def check_shares(
     assert all(topic_partition.topic in topics[name] for name, share in shares.items() for topic_partition in share)
 
 
-def golden() -> list[dict[str, Any]]:
-    cases: list[dict[str, Any]] = json.loads((Path(__file__).parent / "golden" / "assignments.json").read_text())
+def check_cooperation(
+    assign: Callable[[Sequence[Member]], Assignments],
+    members: Sequence[Member],
+    counts: Mapping[str, int],
+    *,
+    rebalances: int,
+) -> None:
+    """No partition has two owners on the way, and after these rebalances at most each has one and keeps it."""
+    for generation in range(4, 4 + rebalances):
+        shares = assign(members)
+        for member in members:
+            others = {topic_partition for other in members if other is not member for topic_partition in other.owned}
+            assert not others & set(shares[member.member_id]), "given before it was given up"
+        after = holding(members, shares, generation)
+        if [member.owned for member in after] == [member.owned for member in members]:
+            break
+        members = after
+    check_shares(shares, members, counts)
+
+
+def golden(name: str = "assignments") -> list[dict[str, Any]]:
+    cases: list[dict[str, Any]] = json.loads((Path(__file__).parent / "golden" / f"{name}.json").read_text())
     return cases
 
 

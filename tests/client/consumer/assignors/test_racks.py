@@ -1,10 +1,8 @@
 """Rack-aware assignment (KIP-881): as even as without racks, then as near as that allows, then as sticky."""
 
-import json
 import random
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,10 +28,13 @@ from client.consumer.assignors.groups import (
     ROUND_ROBIN,
     STICKY,
     at,
+    check_cooperation,
     check_shares,
+    golden,
     group,
     groups,
     holding,
+    member_from,
     shown,
 )
 
@@ -280,16 +281,7 @@ def test_cooperative_never_has_two_owners_and_comes_to_rest(
     the_group: tuple[list[Member], dict[str, int], ReplicaRacks],
 ) -> None:
     members, counts, racks = the_group
-    for generation in range(4, 9):
-        shares = COOPERATIVE.assign_near(members, counts, racks)
-        for member in members:
-            others = {partition for other in members if other is not member for partition in other.owned}
-            assert not others & set(shares[member.member_id]), "given before it was given up"
-        after = holding(members, shares, generation)
-        if [member.owned for member in after] == [member.owned for member in members]:
-            break
-        members = after
-    check_shares(shares, members, counts)
+    check_cooperation(lambda each: COOPERATIVE.assign_near(each, counts, racks), members, counts, rebalances=5)
 
 
 # --- all that are rack-aware -----------------------------------------------------------------------------------------
@@ -362,26 +354,26 @@ def test_a_thousand_members_with_ten_thousand_partitions(assignor: RackAwareAssi
 # --- Kafka's answers -------------------------------------------------------------------------------------------------
 
 
-def golden() -> list[tuple[list[Member], dict[str, list[frozenset[str]]], dict[str, Any]]]:
+def groups_of_kafka() -> list[tuple[list[Member], dict[str, list[frozenset[str]]], dict[str, Any]]]:
     found = []
-    for case in json.loads((Path(__file__).parent / "golden" / "rack_assignments.json").read_text()):
+    for case in golden("rack_assignments"):
         members = []
         for item in case["members"]:
-            owned = tuple(at(text) for text in item["owned"])
-            data = encode_previous(LastAssignment(owned, 5))
-            members.append(Member(item["id"], tuple(item["topics"]), owned, 5, item["instance"], item["rack"], data))
+            member = member_from(item)
+            data = encode_previous(LastAssignment(member.owned, member.generation_id))
+            members.append(member._replace(rack=item["rack"], user_data=data))
         racks = {topic: [frozenset(each) for each in partitions] for topic, partitions in case["racks"].items()}
         found.append((members, racks, case))
     return found
 
 
 def test_range_as_kafka() -> None:
-    for members, racks, case in golden():
+    for members, racks, case in groups_of_kafka():
         assert shown(RANGE.assign_near(members, sizes(racks), racks)) == case["range"]
 
 
 def test_round_robin_as_kafka() -> None:
-    for members, racks, case in golden():
+    for members, racks, case in groups_of_kafka():
         shares = ROUND_ROBIN.assign(members, sizes(racks))
         assert {name: sorted(share) for name, share in shown(shares).items()} == case["roundrobin"]
 
@@ -390,7 +382,7 @@ def test_sticky_is_no_farther_than_kafka() -> None:
     """Where Kafka's is as even. Of what is as near, as much stays."""
     compared = nearer = 0
     stayed = [0, 0]
-    for members, racks, case in golden():
+    for members, racks, case in groups_of_kafka():
         shares = STICKY.assign_near(members, sizes(racks), racks)
         theirs = {name: [at(text) for text in share] for name, share in case["sticky"].items()}
         if not all(member.topics for member in members):

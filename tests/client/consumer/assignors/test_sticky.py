@@ -15,6 +15,7 @@ from client.consumer.assignors.groups import (
     ROUND_ROBIN,
     STICKY,
     at,
+    check_cooperation,
     check_shares,
     golden,
     group,
@@ -88,16 +89,7 @@ def test_cooperative_generation_from_user_data() -> None:
 @given(groups())
 def test_cooperative_never_has_two_owners_and_comes_to_rest(the_group: tuple[list[Member], dict[str, int]]) -> None:
     members, counts = the_group
-    for generation in range(4, 8):
-        shares = COOPERATIVE.assign(members, counts)
-        for member in members:
-            others = {topic_partition for other in members if other is not member for topic_partition in other.owned}
-            assert not others & set(shares[member.member_id]), "given before it was given up"
-        after = holding(members, shares, generation)
-        if [member.owned for member in after] == [member.owned for member in members]:
-            break
-        members = after
-    check_shares(shares, members, counts)
+    check_cooperation(lambda each: COOPERATIVE.assign(each, counts), members, counts, rebalances=4)
 
 
 def rightful(members: Sequence[Member], counts: Mapping[str, int]) -> dict[str, set[TopicPartition]]:
