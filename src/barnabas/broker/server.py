@@ -615,10 +615,10 @@ class Broker:
     def _ending_early(self) -> Iterator[TopicPartition]:
         """Yields the partitions that this broker leads, and whose logs end before records that clients may have had."""
         for topic_partition, log in self.log_manager.logs.items():
-            partition = self.image.partition(*topic_partition)
-            is_leader = partition is not None and partition.leader == self.node_id
-            if is_leader and any(hole.next_offset > log.log_end_offset for hole in log.holes):
-                yield topic_partition
+            if any(hole.next_offset > log.log_end_offset for hole in log.holes):
+                partition = self.image.partition(*topic_partition)
+                if partition is not None and partition.leader == self.node_id:
+                    yield topic_partition
 
     def _wake_controller(self) -> None:
         """Has the controller look at a registry that has changed by itself. Called from any thread."""

@@ -8,7 +8,6 @@ from barnabas.types import TopicPartition
 
 __all__ = ["DirectoryUse", "choose_directory"]
 
-
 _ROUND: Final = 3
 """The partitions that begin at the same place: as many as most have replicas. It cannot be the number of a partition's
 replicas, which may change: added ones have to meet the same beginning."""
