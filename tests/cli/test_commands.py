@@ -111,12 +111,23 @@ def test_empty_results_say_so(capsys: pytest.CaptureFixture[str]) -> None:
             assert json.loads(capsys.readouterr().out) == []
 
 
-def test_a_start_that_finds_no_memory_for_its_code_ends_with_a_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (MemoryError(), "memory has run out"),
+        (
+            ImportError("/lib/fetch.so: failed to map segment", path="/lib/fetch.so"),
+            "/lib/fetch.so: failed to map segment",
+        ),
+    ],
+    ids=["no-memory", "no-shared-object"],
+)
+def test_a_start_that_finds_no_room_for_its_code_ends_with_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, line: str
 ) -> None:
-    def no_memory(arguments: list[str]) -> None:
-        raise MemoryError
+    def no_room(arguments: list[str]) -> None:
+        raise error
 
-    monkeypatch.setattr("barnabas.cli.serve.start_broker.parse_serve", no_memory)
+    monkeypatch.setattr("barnabas.cli.serve.start_broker.parse_serve", no_room)
     assert run(["serve"]) == 1
-    assert capsys.readouterr().err == "barnabas: memory has run out\n"
+    assert capsys.readouterr().err == f"barnabas: {line}\n"

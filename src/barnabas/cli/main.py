@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from barnabas.cli.exit_codes import FAILED, INTERRUPTED, NOT_YET, OK, TERMINATED, USAGE
@@ -218,6 +219,8 @@ def _name_and_text(error: Exception) -> tuple[str, str]:
         return error.kafka_name, text
     if isinstance(error, MemoryError):
         return name, "memory has run out"
+    if isinstance(error, ImportError) and (error.path or "").endswith(tuple(EXTENSION_SUFFIXES)):
+        return name, str(error)  # the loader's own words: no memory, no descriptor, another machine's library
     if isinstance(error, OSError):
         reason = (error.strerror or str(error) or name).lower()
         return name, f"{error.filename}: {reason}" if error.filename else reason
