@@ -1,15 +1,37 @@
 """Modules at their first use, in a process without a free descriptor, or without memory for them."""
 
+import ast
 import errno
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+import barnabas
 from barnabas import late_imports
 from barnabas.late_imports import import_late
 
+PACKAGE = Path(barnabas.__file__).parent
+OF_BROKERS = (
+    *("broker", "config", "controller", "coordinator", "log", "metadata", "network", "protocol", "records"),
+    *("registry", "replication", "connection/broker", "connection/drivers/aio.py"),
+)
+"""The code that runs in a broker."""
+EARLY = {
+    "broker/server.py": {"_open_registry": "at a start"},
+    "broker/startup/directory_age.py": {"_of_former_topics": "at a start"},
+    "broker/startup/registry_age.py": {"image_not_older_than_copies": "at a start"},
+    "broker/startup/zookeeper_start.py": {
+        **dict.fromkeys(("open_zookeeper_store", "_open", "check_access", "_access", "_tls_context"), "at a start")
+    },
+    "config/advertise.py": {"address": "imported where the rules are read", "_parse": "at a start"},
+    "connection/broker/frame_buffer.py": {"_unwritten": "does without"},
+    "records/checksum.py": {"_load": "when it is imported itself"},
+}
+"""Functions whose import statements are no matter of a running broker, with the reason."""
 EXTENSION = "/barnabas/broker/handlers/records/produce.cpython-311-x86_64-linux-gnu.so"
 SCRIPT = """
 import errno
@@ -66,3 +88,30 @@ def test_a_compiled_module_that_finds_no_memory_is_refused_by_the_system(monkeyp
 def test_a_module_that_does_not_exist_is_no_matter_of_memory() -> None:
     with pytest.raises(ImportError):
         import_late("barnabas.nothing")
+
+
+def late(source: str) -> Iterator[tuple[str, int]]:
+    """Each function with an import statement, and its line."""
+
+    def visit(node: ast.AST, function: str) -> Iterator[tuple[str, int]]:
+        for child in ast.iter_child_nodes(node):
+            if function and isinstance(child, ast.Import | ast.ImportFrom):
+                yield function, child.lineno
+            is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            yield from visit(child, getattr(child, "name", function) if is_function else function)
+
+    return visit(ast.parse(source), "")
+
+
+def test_a_running_broker_imports_by_the_function_that_keeps_a_descriptor() -> None:
+    assert list(late("import a\nclass B:\n def f():\n  if x:\n   import c\n")) == [("f", 5)]
+    places = [PACKAGE / part for part in OF_BROKERS]
+    paths = [path for place in places for path in (place, *place.rglob("*.py")) if path.suffix == ".py"]
+    assert len(paths) > 300
+    found: dict[str, set[str]] = {}
+    for path in paths:
+        for function, line in late(path.read_text()):
+            name = str(path.relative_to(PACKAGE))
+            assert function in EARLY.get(name, {}), f"{name}:{line}: {function} needs `import_late`"
+            found.setdefault(name, set()).add(function)
+    assert found == {name: {*functions} for name, functions in EARLY.items()}, "entries that are out of date"

@@ -68,7 +68,7 @@ from barnabas.errors import (
     KafkaStorageError,
     RequestTimedOut,
 )
-from barnabas.late_imports import keep_descriptor
+from barnabas.late_imports import import_late, keep_descriptor
 from barnabas.log.directories.data_directory import Belongs
 from barnabas.log.directories.disk import Disk
 from barnabas.log.directories.space_reserve import ReserveLocks, SpaceReserve
@@ -656,10 +656,9 @@ class Broker:
 
     def _join_cluster(self) -> "ClusterMember":
         """Opens the listener for other brokers. Raises UsageError if its address is not free."""
-        from barnabas.broker.cluster.member import ClusterMember
-
+        made: type[ClusterMember] = import_late("barnabas.broker.cluster.member").ClusterMember
         in_thread = partial(self.loop.run_in_executor, self._readers)
-        self._cluster = ClusterMember(self, self._secret, disk=self._executor, in_thread=in_thread)
+        self._cluster = made(self, self._secret, disk=self._executor, in_thread=in_thread)
         return self._cluster
 
     async def _meet_others(self) -> None:
@@ -682,9 +681,8 @@ class Broker:
 
     @cached_property
     def log_dir_moves(self) -> "LogDirMoves":
-        from barnabas.broker.log_dir_moves import LogDirMoves
-
-        return LogDirMoves(
+        made: type[LogDirMoves] = import_late("barnabas.broker.log_dir_moves").LogDirMoves
+        return made(
             self.replica_manager,
             self.log_manager,
             self.loop,
@@ -696,9 +694,9 @@ class Broker:
 
     @cached_property
     def follower_fetch_sessions(self) -> "FollowerFetchSessions":
-        from barnabas.broker.cluster.follower_fetch_sessions import FollowerFetchSessions
-
-        return FollowerFetchSessions(self.replica_manager, self.clock)
+        module = import_late("barnabas.broker.cluster.follower_fetch_sessions")
+        made: type[FollowerFetchSessions] = module.FollowerFetchSessions
+        return made(self.replica_manager, self.clock)
 
     def submit_isr_change(self, change: IsrChange) -> None:
         if self._cluster is not None:

@@ -7,6 +7,7 @@ requests, so that no request sees half of a change.
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NoReturn
 
+from barnabas.config import kafka_names
 from barnabas.config.advertise import AdvertiseRules
 from barnabas.config.broker_settings import BROKER_CONFIGS, SYNONYMS, limited_listener, setting_of
 from barnabas.config.connection_quotas import parse_overrides
@@ -314,8 +315,6 @@ class BrokerConfig:
     def validate_dynamic(self, settings: Mapping[str, str], *, per_broker: bool) -> None:
         """Checks dynamic settings of this broker (or of all). Raises InvalidRequest with Kafka's message, or
         InvalidConfig for an unknown name."""
-        from barnabas.config import kafka_names
-
         for name in settings:
             if setting_of(name) is None and not kafka_names.without_effect(name):
                 raise InvalidConfig(unknown_setting(name))
@@ -381,8 +380,6 @@ class BrokerConfig:
     def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
         """Returns every setting of this broker, every name of Kafka's brokers that has no effect here, and further ones
         if they are set. None means all names."""
-        from barnabas.config import kafka_names
-
         wanted = None if names is None else frozenset(names)
         entries = [self._entry(setting) for setting in BROKER_CONFIGS if wanted is None or setting.name in wanted]
         given = {**self.static, **self.dynamic_default, **self.dynamic_broker}
@@ -442,8 +439,6 @@ class BrokerConfig:
         return ConfigEntry(setting.name, text, source, setting.type, fixed, setting.sensitive, synonyms, setting.doc)
 
     def _foreign_entry(self, name: str) -> ConfigEntry:
-        from barnabas.config import kafka_names
-
         sensitive = any(name.endswith(secret) for secret in kafka_names.SENSITIVE)
         layers = (
             (self.dynamic_broker, ConfigSource.DYNAMIC_BROKER_CONFIG),
@@ -534,8 +529,6 @@ class _SynonymsOf(dict[str, tuple[ConfigSynonym, ...]]):
 
 def unknown_setting(name: str) -> str:
     """Returns the message that refuses a name, with a similar known name."""
-    from barnabas.config import kafka_names
-
     close = nearest(name, (*BROKER_CONFIGS.names(), *kafka_names.WITHOUT_EFFECT))
     hint = f"; did you mean {close}?" if close else "; `barnabas serve --help` lists all settings"
     return f"{name} is not a setting of a broker{hint}"
@@ -569,8 +562,6 @@ def _limits_of_listeners(texts: Mapping[str, str]) -> dict[str, int]:
 def _is_dynamic(name: str) -> bool:
     if name in BROKER_CONFIGS:
         return BROKER_CONFIGS[name].dynamic is not DynamicMode.READ_ONLY
-    from barnabas.config import kafka_names
-
     return name in kafka_names.DYNAMIC or name.startswith("listener.name.")
 
 

@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from barnabas.errors import InvalidConfig
+from barnabas.late_imports import import_late
 
 __all__ = [
     "ConfigDef",
@@ -288,7 +289,5 @@ class ConfigDef:
 
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.7) -> str | None:
     """Returns the name that a misspelt one probably meant, or None."""
-    from difflib import get_close_matches  # imported only after a mistake
-
-    close = get_close_matches(name, list(names), n=1, cutoff=cutoff)
+    close = import_late("difflib").get_close_matches(name, list(names), n=1, cutoff=cutoff)
     return close[0] if close else None

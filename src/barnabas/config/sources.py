@@ -11,8 +11,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from barnabas.config import kafka_names
 from barnabas.config.broker import BrokerConfig, unknown_setting
 from barnabas.config.broker_settings import BROKER_CONFIGS, setting_of
+from barnabas.config.definitions import nearest
 from barnabas.errors import InvalidConfig, UsageError, WrongSettings
 from barnabas.printable import is_text
 
@@ -194,8 +196,6 @@ def _from_environment(
 
 
 def _names_by_variable(prefix: str) -> dict[str, str]:
-    from barnabas.config import kafka_names
-
     return {
         prefix + name.replace(".", "_").replace("-", "_").upper(): name
         for name in (*kafka_names.WITHOUT_EFFECT, *BROKER_CONFIGS.names())
@@ -203,8 +203,6 @@ def _names_by_variable(prefix: str) -> dict[str, str]:
 
 
 def _unknown_variable(variable: str, names: Mapping[str, str]) -> str:
-    from barnabas.config.definitions import nearest
-
     close = nearest(variable, names)
     hint = f"did you mean {close}?" if close else "`barnabas serve --help` lists all settings"
     return f"environment variable {variable} names no setting of a broker; {hint}"
@@ -221,8 +219,6 @@ def _unread_variables(environment: Mapping[str, str]) -> list[str]:
     ]
     if not found:
         return []
-    from barnabas.config import kafka_names
-
     names = _names_by_variable(_KAFKA_PREFIX)
     plugins = (each.replace(".", "_").upper() for each in kafka_names.PLUGINS)
     beginnings = tuple(_KAFKA_PREFIX + each for each in (*_FOREIGN_VARIABLES, *plugins))
@@ -259,17 +255,12 @@ def _checked(given: Mapping[str, _Given], mistakes: list[str], unread: Sequence[
 
 
 def _known_to_kafka(name: str) -> bool:
-    from barnabas.config import kafka_names
-
     return kafka_names.without_effect(name)
 
 
 def _is_of_plugin(name: str) -> bool:
     """Returns whether a name is so far from all of Kafka's that it is no mistyped one: Kafka gives each setting to its
     plugins, and starts with names that nobody knows."""
-    from barnabas.config import kafka_names
-    from barnabas.config.definitions import nearest
-
     known = (*BROKER_CONFIGS.names(), *kafka_names.WITHOUT_EFFECT)
     if name.startswith(kafka_names.PLUGINS):
         return nearest(name, known, 0.9) is None
@@ -278,8 +269,6 @@ def _is_of_plugin(name: str) -> bool:
 
 
 def _lies(foreign: Mapping[str, _Given]) -> list[str]:
-    from barnabas.config import kafka_names
-
     refused = kafka_names.refusals({name: text for name, (text, _) in foreign.items()})
     return [
         f"{foreign[name].place}: {name}={foreign[name].text} cannot be honoured: {reason}; remove it to start without"
@@ -294,8 +283,6 @@ def _rule(rule: object, kind: str) -> str:
 def _without_effect(foreign: list[str], of_plugins: list[str]) -> tuple[str, ...]:
     if not (foreign or of_plugins):
         return ()
-    from barnabas.config import kafka_names
-
     parts = []
     if foreign:
         now = {name: kafka_names.OLD.get(name) for name in sorted(foreign)}

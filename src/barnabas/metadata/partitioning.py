@@ -1,13 +1,17 @@
 """Maps a group or a transactional id to a partition of the internal topic, by Java's hash of the name."""
 
+import codecs
 from functools import lru_cache
+from typing import Final
 
 __all__ = ["java_string_hash", "partition_for"]
+
+_UTF_16: Final = codecs.lookup("utf-16-be")  # Python imports it at its first use: there may be no descriptor by then
 
 
 def java_string_hash(text: str) -> int:
     """Java's String.hashCode: a signed 32-bit number over the UTF-16 code units; `java_string_hash("ab")` is 3105."""
-    units = text.encode("utf-16-be", "surrogatepass")
+    units, _ = _UTF_16.encode(text, "surrogatepass")
     value = 0
     for position in range(0, len(units), 2):
         value = (31 * value + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF

@@ -1,5 +1,7 @@
 """End markers find the leaders of their partitions, and only the coordinator's own metadata let one go missing."""
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +11,7 @@ from barnabas.broker.coordinators.marker_channel import BrokerMarkerChannel
 from barnabas.broker.coordinators.transaction_markers import Outcomes
 from barnabas.broker.server import Broker
 from barnabas.coordinator.transaction.transaction_marker_channel_manager import EndMarkers
-from barnabas.errors import NotLeaderOrFollower, UnknownTopicOrPartition
+from barnabas.errors import BrokerNotAvailable, NotLeaderOrFollower, UnknownTopicOrPartition
 from barnabas.metadata.image import NO_LEADER
 from barnabas.types import ProducerId, TopicPartition
 from broker.admin_rig import create, running_broker
@@ -120,3 +122,20 @@ def test_a_broker_alone_sends_nothing(rig: Rig) -> None:
     assert rig.send(T0, T1) == {T0: None, T1: NotLeaderOrFollower}
     assert rig.channel._remote is None
     rig.channel.brokers_changed()
+
+
+def test_markers_for_a_broker_whose_code_finds_no_room_are_sent_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peers = connect(rig.broker)
+    begin(rig.broker, 7)
+    move(rig.broker, "t", 1)
+
+    def refuse(name: str) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("barnabas.broker.coordinators.marker_channel.import_late", refuse)
+        assert rig.send(T0, T1) == {T0: None, T1: BrokerNotAvailable}
+    assert rig.send(T1) == {}
+    assert peers.take()

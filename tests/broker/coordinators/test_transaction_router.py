@@ -1,6 +1,8 @@
 """Partition leaders ask the coordinator of a transactional id wherever it is."""
 
 import asyncio
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -131,6 +133,18 @@ def test_without_a_live_coordinator_producers_try_again(rig: Rig, coordinator: i
     rig.elect(coordinator)
     assert rig.produce().errors == ["NotEnoughReplicas"]
     assert rig.produce(11).errors == ["NotEnoughReplicas"]
+
+
+def test_without_room_for_the_code_that_asks_producers_try_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("barnabas.broker.coordinators.transaction_router.import_late", refuse)
+        assert rig.produce().errors == ["NotEnoughReplicas"]
+    sent = rig.produce()
+    rig.answer()
+    assert sent.errors == [""]
 
 
 def test_a_coordinator_that_is_fenced_meanwhile_is_not_waited_for(rig: Rig) -> None:

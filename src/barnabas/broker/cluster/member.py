@@ -6,6 +6,7 @@ at its start, and when the controller does not answer: then another one may have
 """
 
 import asyncio
+import codecs
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Executor
 from importlib import import_module
@@ -73,6 +74,7 @@ _BETWEEN_BROKERS: Final = (
     *(ApiKey.FETCH, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.DESCRIBE_LOG_DIRS),
     *(ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.WRITE_TXN_MARKERS),
 )
+codecs.lookup("idna")  # names are looked up by it: what found no memory for it once would never find another broker
 """The APIs of clients that brokers ask of each other."""
 
 

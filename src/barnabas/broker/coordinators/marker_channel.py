@@ -23,7 +23,8 @@ from barnabas.broker.coordinators.transaction_markers import Outcomes, write_mar
 from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.event_loop import EventLoopScheduler
 from barnabas.coordinator.transaction.transaction_marker_channel_manager import EndMarkers
-from barnabas.errors import NotLeaderOrFollower, UnknownTopicOrPartition
+from barnabas.errors import BrokerNotAvailable, NotLeaderOrFollower, UnknownTopicOrPartition
+from barnabas.late_imports import import_late
 from barnabas.types import BrokerId, TopicPartition
 
 if TYPE_CHECKING:
@@ -59,14 +60,20 @@ class BrokerMarkerChannel:
             if leader == broker.node_id:
                 write_markers(broker, part, lambda outcomes: reply(_retried(outcomes)))
             else:
-                self._made_remote().write(leader, part, lambda outcomes: reply(_retried(outcomes)))
+                self._write_remotely(leader, part, reply)
+
+    def _write_remotely(self, leader: BrokerId, markers: EndMarkers, reply: Callable[[Outcomes], None]) -> None:
+        try:
+            remote = self._made_remote()
+        except OSError as error:  # neither memory nor a descriptor for its code
+            reply(dict.fromkeys(markers.partitions, BrokerNotAvailable(f"broker {leader} cannot be asked: {error}")))
+        else:
+            remote.write(leader, markers, lambda outcomes: reply(_retried(outcomes)))
 
     def _made_remote(self) -> RemoteMarkers:
         if self._remote is None:
-            from barnabas.broker.cluster.remote_markers import RemoteMarkers
-
-            broker = self._broker
-            self._remote = RemoteMarkers(lambda: broker.peers, EventLoopScheduler(broker.loop), broker.failures)
+            broker, made = self._broker, import_late("barnabas.broker.cluster.remote_markers").RemoteMarkers
+            self._remote = made(lambda: broker.peers, EventLoopScheduler(broker.loop), broker.failures)
         return self._remote
 
     def brokers_changed(self) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.event_loop import EventLoopScheduler
 from barnabas.errors import CoordinatorNotAvailable, KafkaError
+from barnabas.late_imports import import_late
 from barnabas.metadata.image import NO_LEADER, TRANSACTION_STATE
 from barnabas.types import BrokerId, ProducerId, TopicPartition
 
@@ -42,19 +43,26 @@ class TransactionRouter:
             broker.transactions.verify_or_add(
                 transactional_id, producer_id, producer_epoch, partitions, verify_only=verify_only, reply=reply
             )
-        elif coordinator_id == NO_LEADER:
+            return
+        if coordinator_id == NO_LEADER:
             error = CoordinatorNotAvailable(f"{transactional_id} has no live coordinator")
             reply(dict.fromkeys(partitions, error))
-        else:
-            self._made_remote().verify_or_add(
-                coordinator_id,
-                transactional_id,
-                producer_id,
-                producer_epoch,
-                partitions,
-                verify_only=verify_only,
-                reply=reply,
-            )
+            return
+        try:
+            remote = self._made_remote()
+        except OSError as refusal:  # neither memory nor a descriptor for its code
+            error = CoordinatorNotAvailable(f"broker {coordinator_id} cannot be asked: {refusal}")
+            reply(dict.fromkeys(partitions, error))
+            return
+        remote.verify_or_add(
+            coordinator_id,
+            transactional_id,
+            producer_id,
+            producer_epoch,
+            partitions,
+            verify_only=verify_only,
+            reply=reply,
+        )
 
     def _coordinator_id(self, transactional_id: str) -> BrokerId:
         """Returns the leader of the partition to which the transactional id belongs, if it is active."""
@@ -66,10 +74,8 @@ class TransactionRouter:
 
     def _made_remote(self) -> RemoteVerification:
         if self._remote is None:
-            from barnabas.broker.cluster.remote_verification import RemoteVerification
-
-            broker = self._broker
-            self._remote = RemoteVerification(
+            broker, made = self._broker, import_late("barnabas.broker.cluster.remote_verification").RemoteVerification
+            self._remote = made(
                 lambda: broker.peers,
                 EventLoopScheduler(broker.loop),
                 broker.failures,

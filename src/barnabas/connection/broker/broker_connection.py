@@ -35,10 +35,12 @@ from barnabas.errors import (
     UnsupportedVersion,
     WrongBroker,
 )
+from barnabas.late_imports import import_late
 from barnabas.protocol.apis import message_classes
 from barnabas.protocol.codec import MalformedMessage, decode
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.schema import Request
+from barnabas.version import __version__
 
 if TYPE_CHECKING:
     from barnabas.connection.broker.sasl import Mechanism
@@ -283,8 +285,6 @@ class BrokerConnection:
         self._write(own)
 
     def _request_versions(self, version: int) -> None:
-        from barnabas.version import __version__
-
         request = ApiVersionsRequest(client_software_name="barnabas", client_software_version=__version__)
         if version >= 5 and self._expected is not None:
             request.cluster_id, request.node_id = self._expected
@@ -349,14 +349,13 @@ class BrokerConnection:
     # --- SASL -------------------------------------------------------------------------------------------------------
 
     def _authenticate(self) -> None:
-        from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest
-
         assert self._new_mechanism is not None
         self.stage = "sasl"
         self._mechanism = self._new_mechanism()
         self._steps = 0
         self._reauthenticate_at = NEVER
-        self._send_own(SaslHandshakeRequest(mechanism=self._mechanism.name), 1, self._take_handshake)
+        made = import_late("barnabas.protocol.messages.sasl_handshake").SaslHandshakeRequest
+        self._send_own(made(mechanism=self._mechanism.name), 1, self._take_handshake)
 
     def _take_handshake(self, response: Any) -> None:
         assert self._mechanism is not None
@@ -377,8 +376,6 @@ class BrokerConnection:
 
     def _step(self, challenge: bytes | None) -> None:
         """Sends the mechanism's next message. If there is none, the exchange is over."""
-        from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-
         assert self._mechanism is not None
         self._steps += 1
         try:
@@ -392,9 +389,10 @@ class BrokerConnection:
         if self._steps > SASL_STEPS_MAX:
             self._break(f"{self._mechanism.name} does not end after {SASL_STEPS_MAX} steps")
             return
-        low, high = self.versions.get(SaslAuthenticateRequest.API_KEY, (0, 0))
-        version = max(low, min(high, SaslAuthenticateRequest.LAST_VERSION))
-        self._send_own(SaslAuthenticateRequest(auth_bytes=answer), version, self._take_challenge)
+        made = import_late("barnabas.protocol.messages.sasl_authenticate").SaslAuthenticateRequest
+        low, high = self.versions.get(made.API_KEY, (0, 0))
+        version = max(low, min(high, made.LAST_VERSION))
+        self._send_own(made(auth_bytes=answer), version, self._take_challenge)
 
     def _refused(self, kind: type[KafkaError], text: str, hint: str = "check sasl.username and sasl.password") -> None:
         """Breaks the connection with an error that is not retriable."""

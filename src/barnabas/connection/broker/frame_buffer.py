@@ -20,7 +20,7 @@ def _unwritten() -> Callable[[int], bytes]:
 
         prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)
         make = prototype(("PyBytes_FromStringAndSize", ctypes.pythonapi))
-    except (ImportError, AttributeError):  # another Python than CPython, or one without ctypes
+    except (ImportError, OSError, AttributeError):  # not CPython, without ctypes, or no room for it
         return bytes
     return lambda size: make(None, size)
 
