@@ -73,7 +73,7 @@ class ClusterProcesses:
     The output of a broker is beside its data directory, which may be wiped. ``ended`` names the brokers that ended
     although nobody had asked them to. ``refused`` has the brokers whose start was refused by a code that is promised:
     once starts `may_wait` any may be told to wait, and those in `doubtful` that something has to be done. Those
-    that are `failing` lack what every program needs, and may end.
+    that are `failing`, named once for each fault, lack what every program needs, and may end.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class ClusterProcesses:
         self.frozen: set[int] = set()
         self.refused: dict[int, int] = {}
         self.doubtful: set[int] = set()
-        self.failing: set[int] = set()
+        self.failing: list[int] = []
         self.may_wait = False
         self._directories = directories
         self._due_s: dict[int, float] = {}

@@ -243,12 +243,12 @@ class Executor:
 
     def _failing(self, fault: Fault, broker: int, end: Callable[[], None]) -> Callable[[], None]:
         """The broker may end meanwhile, and is started anew afterwards: it may have given a directory up."""
-        self._brokers.failing.add(broker)
+        self._brokers.failing.append(broker)
 
         def end_and_start() -> None:
             end()
             self._restart(fault, [broker], lambda: None, "started anew")
-            self._brokers.failing.discard(broker)
+            self._brokers.failing.remove(broker)
 
         return end_and_start
 

@@ -40,6 +40,10 @@ DUMP_TIMEOUT_S = 120
 KAFKA_LIBS = Path(__file__).resolve().parents[3] / "build" / "interop" / f"kafka-{KAFKA_VERSION}"
 BAD_OUTPUT = re.compile(r"^.*\n *Traceback \(most recent call last\):\n(?: +.*\n)*.*", re.MULTILINE)
 """A line of the log, and the traceback that follows it."""
+WITHOUT_ROOM = re.compile(
+    r'^ERROR:root:code for hash|File "<frozen runpy>", line \d+, in \w+\nMemoryError', re.MULTILINE
+)
+"""What Python itself prints when it finds no memory for its library, before it reads the program's first line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,9 +261,8 @@ class Round:
 
     def _check_output(self) -> None:
         for broker in self._brokers.ids:
-            found = BAD_OUTPUT.search(self._brokers.output(broker))
-            if found:
-                self.report.failures.append(f"broker {broker} printed: {found[0][-1500:]}")
+            for printed in bad_output(self._brokers.output(broker)):
+                self.report.failures.append(f"broker {broker} printed: {printed[-1500:]}")
 
     def _fill(self, executor: Executor) -> None:
         history, report = self._workload.history, self.report
@@ -270,6 +273,11 @@ class Round:
         report.copied = self._workload.copied
         gap = longest_gap(history)
         report.gap = f"{gap.seconds:.2f} s ({gap.topic_partition})"
+
+
+def bad_output(printed: str) -> list[str]:
+    """Returns the tracebacks of a broker's own code in what it has printed."""
+    return [found for found in BAD_OUTPUT.findall(printed) if not WITHOUT_ROOM.search(found)]
 
 
 def run_round(directory: Path, seed: int, options: Options, *, dumps: bool) -> Report:

@@ -80,7 +80,7 @@ class Brokers(Processes):
         self.root = Path()
         self.may_wait = False
         self.doubtful: set[int] = set()
-        self.failing: set[int] = set()
+        self.failing: list[int] = []
         self.unregistered = 0
         """So many times they say that nobody is registered."""
         self.registry = Path("registry.db")
@@ -320,6 +320,14 @@ def test_a_broker_that_may_have_given_up_is_started_anew(deed: Deed, begins: str
     run(brokers, Fault(0.05, deed, Role.LEADER, 0, 0.05))
     assert brokers.deeds == [begins, ends, "kill 2", "start 2"]
     assert not brokers.failing
+
+
+def test_a_broker_whose_disk_still_fails_may_end_when_its_memory_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers, seen = Brokers(), []
+    monkeypatch.setattr(brokers, "start", lambda broker: seen.append([*brokers.failing]))
+    memory, disk = Fault(0.05, Deed.MEMORY, Role.LEADER, 0, 0.2), Fault(0.1, Deed.FAIL_DISK, Role.LEADER, 0, 0.6)
+    run(brokers, memory, disk)
+    assert seen == [[2, 2], [2]]
 
 
 def test_a_disk_that_stood_still_and_a_clock_go_on() -> None:
