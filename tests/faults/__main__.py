@@ -2,9 +2,10 @@
 
 With `cluster`: several brokers, which are also stopped, asked to end, wiped and cut off from each other.
 They are started without their mounts, with old copies of their directories, and with an old registry; a copy of the
-cluster is started beside it; descriptors and memory run out, disks fail or stand still, clocks jump. A start that is
-refused as promised (exit codes 2 and 75) is no failure: the broker gets back what it needs, and has to start then. On
-machines, links lose packets, or all large ones.
+cluster is started beside it; descriptors and memory run out, single allocations fail, disks fail or stand still, clocks
+jump. A start that is refused as promised (exit codes 2 and 75) is no failure: the broker gets back what it needs, and
+has to start then. Nor is one that ends as in a crash for want of memory. On machines, links lose packets, or all large
+ones.
 """
 
 from __future__ import annotations

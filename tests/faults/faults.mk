@@ -15,7 +15,7 @@ FAULTS_ZOOKEEPER_ROUNDS ?= 100
 test-faults: $(if $(VENV),$(VENV)/.installed)  ## SIGKILL during produce, 200 times: nothing acknowledged lost or doubled
 	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults produce --rounds $(FAULTS_ROUNDS) $(FAULTS_ARGS)
 
-test-faults-cluster: $(if $(VENV),$(VENV)/.installed)  ## Three brokers killed, cut off, with bad disks, mounts away, old copies or registries, 200 times: no anomaly
+test-faults-cluster: $(if $(VENV),$(VENV)/.installed)  ## Three brokers killed, cut off, without memory, with bad disks, mounts away, old copies or registries, 200 times: no anomaly
 	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults cluster --rounds $(FAULTS_ROUNDS) --seconds $(FAULTS_CLUSTER_SECONDS) $(FAULTS_ARGS)
 
 test-faults-compaction: $(if $(VENV),$(VENV)/.installed)  ## SIGKILL of brokers and cleaners, 200 times: the last record of each key stands

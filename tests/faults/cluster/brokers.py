@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -20,6 +21,7 @@ from barnabas.errors import BarnabasError
 from barnabas.testing.ports import ReservedPort
 from barnabas.types import BrokerId
 from bench.attached import attached
+from cluster.bad_allocator import PROGRAM, BadAllocator
 from cluster.bad_machine import BadMachine, build
 from cluster.links import Links
 from cluster.plan import Fault
@@ -73,7 +75,9 @@ class ClusterProcesses:
     The output of a broker is beside its data directory, which may be wiped. ``ended`` names the brokers that ended
     although nobody had asked them to. ``refused`` has the brokers whose start was refused by a code that is promised:
     once starts `may_wait` any may be told to wait, and those in `doubtful` that something has to be done. Those
-    that are `failing`, named once for each fault, lack what every program needs, and may end.
+    that are `failing` lack what every program needs, and may end. Those that are `denied` allocations may end as in a
+    crash, after which a service manager starts them again. Both are named once for each fault; `ends` counts those of
+    either.
     """
 
     def __init__(
@@ -86,12 +90,13 @@ class ClusterProcesses:
         linked: bool = False,
         directories: int = 1,
         bad_machines: bool = False,
+        bad_allocators: bool = False,
         planted: str = "",
     ) -> None:
         """The ports are ``first_port`` and the following ones (0: ports that nobody else gets until ``stop_all``). Each
-        broker has so many data ``directories``.
-        ``linked``: connections between brokers pass through `Links`, which needs three times as many. ``bad_machines``:
-        each broker has a `BadMachine`. ``planted``: the name of a bug that all have."""
+        broker has so many data ``directories``. ``linked``: connections between brokers pass through `Links`, which
+        needs three times as many. ``bad_machines`` and ``bad_allocators``: each broker has a `BadMachine`, or a
+        `BadAllocator`. ``planted``: the name of a bug that all have."""
         self.root = root
         self.ids = list(range(1, brokers + 1))
         self.ended: list[str] = []
@@ -99,6 +104,8 @@ class ClusterProcesses:
         self.refused: dict[int, int] = {}
         self.doubtful: set[int] = set()
         self.failing: list[int] = []
+        self.denied: list[int] = []
+        self.ends: Counter[int] = Counter()
         self.may_wait = False
         self._directories = directories
         self._due_s: dict[int, float] = {}
@@ -110,6 +117,8 @@ class ClusterProcesses:
         self._planted = planted
         self._has_bad_machines = bad_machines
         self.machines: dict[int, BadMachine] = {}
+        self._has_bad_allocators = bad_allocators
+        self._allocators: dict[int, BadAllocator] = {}
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._asked: set[int] = set()
 
@@ -159,14 +168,25 @@ class ClusterProcesses:
         if process.poll() is not None and broker not in self._asked:
             self._asked.add(broker)
             code = process.returncode
-            is_promised = self.may_wait and (code == NOT_YET or (code == REFUSED and broker in self.doubtful))
-            if is_promised or (broker in self.failing and code in (FAILED, REFUSED, NOT_YET, ABORTED)):
+            if code in self._promised(broker):
+                self.ends[broker] += 1
                 self.refused[broker] = code
                 self._due_s[broker] = time.monotonic() + RESTARTED_AFTER_S
                 return False
             last = [line for line in self.output(broker).splitlines() if line.strip()][-3:]
             self.ended.append(f"broker {broker} ended with {process.returncode}: {' / '.join(last)[-600:]}")
         return process.poll() is None
+
+    def _promised(self, broker: int) -> set[int]:
+        """Returns the exit codes with which a broker may end now although nobody has asked it to."""
+        codes: set[int] = set()
+        if self.may_wait:
+            codes |= {NOT_YET, REFUSED} if broker in self.doubtful else {NOT_YET}
+        if broker in self.failing:
+            codes |= {FAILED, REFUSED, NOT_YET, ABORTED}
+        if broker in self.denied:
+            codes |= {FAILED, NOT_YET, ABORTED}
+        return codes
 
     @property
     def zookeepers(self) -> Processes | None:
@@ -189,7 +209,7 @@ class ClusterProcesses:
             self._processes[broker] = subprocess.Popen(
                 attached(command),
                 cwd=self.root,
-                env=self.environment() | (self.machines[broker].environment if broker in self.machines else {}),
+                env=self.environment() | self._machine(broker),
                 start_new_session=True,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -198,9 +218,9 @@ class ClusterProcesses:
             self.links.started(broker, self._processes[broker].pid)
 
     def start_refused(self) -> None:
-        """Starts those again whose last start was refused for a reason that passes, as a service manager does."""
+        """Starts those again that have ended for a reason that passes, as a service manager does."""
         for broker in self.ids:
-            is_due = self.refused.get(broker) in (FAILED, NOT_YET) and self._due_s[broker] <= time.monotonic()
+            is_due = self.refused.get(broker) in (FAILED, NOT_YET, ABORTED) and self._due_s[broker] <= time.monotonic()
             if is_due and not self.running(broker):
                 self.start(broker)
 
@@ -214,8 +234,7 @@ class ClusterProcesses:
 
     def command(self, broker: int, root: Path, registry: Path, listeners: Mapping[str, str]) -> list[str]:
         """Returns the command that serves as a broker with the directories and the registry that are there."""
-        program = [str(PLANTED), self._planted] if self._planted else ["-m", "barnabas"]
-        command = [sys.executable, *program, "serve"]
+        command = [sys.executable, *self._program(), "serve"]
         for directory in self.data_dirs(broker, root):
             command += ["--data-dir", str(directory)]
         if len(self.ids) > 1:
@@ -223,6 +242,19 @@ class ClusterProcesses:
         for name, value in {**self._settings, **listeners}.items():
             command += ["--set", f"{name}={value}"]
         return command
+
+    def _program(self) -> list[str]:
+        if self._planted:
+            return [str(PLANTED), self._planted]
+        return [str(PROGRAM)] if self._has_bad_allocators else ["-m", "barnabas"]
+
+    def _machine(self, broker: int) -> dict[str, str]:
+        """Returns what a broker's environment has of its own."""
+        found: dict[str, str] = {}
+        for each in (self.machines, self._allocators):
+            if broker in each:
+                found |= each[broker].environment
+        return found
 
     def _prefix(self, broker: int) -> list[str]:
         """Returns what the command begins with that starts a broker."""
@@ -297,6 +329,16 @@ class ClusterProcesses:
 
         return self._limit(broker, resource.RLIMIT_AS, size)
 
+    def deny_allocations(self, broker: int, after: int, count: int) -> None:
+        """Has so many allocations of a broker fail after a number of others, if it runs on its event loop."""
+        self._allocators[broker].deny(self._processes[broker], after, count)
+
+    def allow_allocations(self, broker: int) -> Callable[[], bool]:
+        """Has no more of them fail. Returns a function that tells whether the broker has heard of it."""
+        allocator, process = self._allocators[broker], self._processes[broker]
+        allocator.allow(process)
+        return lambda: allocator.heard(process)
+
     def _limit(self, broker: int, kind: int, limit: Callable[[Path], int]) -> Callable[[], None]:
         """Sets a limit by what /proc tells of a broker. Returns what takes it back."""
         if not self.running(broker):
@@ -322,8 +364,8 @@ class ClusterProcesses:
                 self.kill(broker)
         if self.links is not None:
             self.links.close()
-        for machine in self.machines.values():
-            machine.close()
+        for each in (*self.machines.values(), *self._allocators.values()):
+            each.close()
         for port in self._reserved:
             port.release()
 
@@ -342,9 +384,11 @@ class ClusterProcesses:
 
     def start_all(self) -> None:
         """Starts all. Returns once every broker names all of them."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        if self._has_bad_allocators:
+            self._allocators = {broker: BadAllocator(self.root / f"allocator-{broker}") for broker in self.ids}
         if self._has_bad_machines:
             library = self.root / "bad_machine.so"
-            self.root.mkdir(parents=True, exist_ok=True)
             build(library)
             self.machines = {broker: BadMachine(library, self.root / f"machine-{broker}") for broker in self.ids}
         if self._planted:

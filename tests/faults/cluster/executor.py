@@ -40,6 +40,12 @@ ONE_IN = (1, 2, 30)
 REGISTRY_SHARE = 0.3
 JUMPS_S = (-3600.0, -40.0, -1.0, 1.0, 40.0, 3600.0)
 MEGABYTES = (0, 1, 8)
+DENIED_EACH_S = (0.05, 0.6)
+"""The time from one order to deny allocations to the next."""
+GRANTED, DENIED = (200, 5_000, 100_000), (1, 1, 2, 5, 50)
+"""So many allocations go well at most, and so many fail then."""
+LATE_S = 2.0
+"""The time in which a broker ends for want of an allocation that has failed."""
 
 Target = tuple[Processes, int]
 
@@ -65,6 +71,7 @@ class Executor:
         self._of_machines = {
             Deed.STARVE: self._starve,
             Deed.MEMORY: self._leave_without_memory,
+            Deed.ALLOCATIONS: self._deny_allocations,
             Deed.CLOCK: self._set_clock,
             Deed.FAIL_DISK: self._fail_disk,
             Deed.HANG_DISK: self._hang_disk,
@@ -212,6 +219,37 @@ class Executor:
 
     def _leave_without_memory(self, fault: Fault, broker: int, rng: random.Random) -> Callable[[], None]:
         return self._failing(fault, broker, self._brokers.leave_without_memory(broker, rng.choice(MEGABYTES)))
+
+    def _deny_allocations(self, fault: Fault, broker: int, rng: random.Random) -> Callable[[], None]:
+        """One that goes on is not started anew afterwards: nothing that it was to do may be left undone then."""
+        until_s, ends = time.monotonic() + fault.for_s, self._brokers.ends[broker]
+        self._brokers.denied.append(broker)
+        self._deny_again(broker, until_s, random.Random(f"{rng.random()} {broker}"))
+        return partial(self._allow_allocations, broker, until_s, ends)
+
+    def _deny_again(self, broker: int, until_s: float, rng: random.Random) -> None:
+        self._brokers.deny_allocations(broker, rng.randrange(rng.choice(GRANTED)), rng.choice(DENIED))
+        next_s = time.monotonic() + rng.uniform(*DENIED_EACH_S)
+        if next_s < until_s:
+            self._at(next_s, partial(self._deny_again, broker, until_s, rng))
+
+    def _allow_allocations(self, broker: int, since_s: float, ends: int) -> None:
+        times = self._brokers.ends[broker] - ends
+        self.done.append(f"broker {broker} ended {times} times while {Deed.ALLOCATIONS.value}")
+        self._await_allowed(broker, since_s, self._brokers.allow_allocations(broker))
+
+    def _await_allowed(self, broker: int, since_s: float, has_heard: Callable[[], bool]) -> None:
+        """The broker may end until it has heard that it has memory again, and soon after."""
+        now = time.monotonic()
+        if has_heard():
+            self._at(now + LATE_S, partial(self._brokers.denied.remove, broker))
+        elif now > since_s + TERMINATED_TIMEOUT_S:
+            self.failures.append(f"broker {broker} has stood still for {TERMINATED_TIMEOUT_S:.0f} s")
+            self._brokers.kill(broker)
+            self._start_at(now, (self._brokers, broker))
+            self._brokers.denied.remove(broker)
+        else:
+            self._at(now + TICK_S, partial(self._await_allowed, broker, since_s, has_heard))
 
     def _set_clock(self, fault: Fault, broker: int, rng: random.Random) -> Callable[[], None]:
         machine = self._brokers.machines[broker]

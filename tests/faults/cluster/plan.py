@@ -47,6 +47,7 @@ class Deed(Enum):
     HANG_DISK = "given a disk that stands still"
     CLOCK = "given another time"
     MEMORY = "left without memory"
+    ALLOCATIONS = "denied allocations"
 
 
 class Role(Enum):
@@ -79,6 +80,7 @@ DEEDS = {
     Deed.HANG_DISK: 3,
     Deed.CLOCK: 2,
     Deed.MEMORY: 2,
+    Deed.ALLOCATIONS: 4,
 }
 BAD_MACHINE = {Deed.FAIL_DISK, Deed.HANG_DISK, Deed.CLOCK}
 """Faults that need a `BadMachine`."""
@@ -88,7 +90,7 @@ DIRECTORIES = {Deed.UNMOUNT, Deed.OLD_COPY, Deed.COPY, Deed.OLD_REGISTRY}
 """Faults of what lies on the disks."""
 ALL_SHARE = 0.3
 """How many of them meet all brokers at once."""
-LACKS = {Deed.STARVE, Deed.MEMORY, *BAD_MACHINE}
+LACKS = {Deed.STARVE, Deed.MEMORY, Deed.ALLOCATIONS, *BAD_MACHINE}
 """Faults of what a machine has for its processes."""
 LACKING_S = ((0.5, 3.0), (3.0, 12.0))
 AWAY_S = ((0.5, 3.0), (3.0, 10.0), (10.0, 15.0))
@@ -103,7 +105,7 @@ ROLES = {
 }
 LINKS = {Deed.CUT, Deed.FLAP, Deed.WORSEN, Deed.SWALLOW}
 """Faults of a machine's links. All others hit processes."""
-ONE_MACHINE = {Deed.COPY, Deed.OLD_REGISTRY, Deed.STARVE, Deed.MEMORY}
+ONE_MACHINE = {Deed.COPY, Deed.OLD_REGISTRY, Deed.STARVE, Deed.MEMORY, Deed.ALLOCATIONS}
 """Faults of brokers that share a file, or that are no grandchildren of the harness."""
 ZOOKEEPER = {Role.ZOOKEEPER_LEADER, Role.QUORUM, Role.CONTROLLER_AND_ZOOKEEPER_LEADER}
 MACHINES_DEEDS = {

@@ -14,6 +14,7 @@ import pytest
 from barnabas.__main__ import main
 from barnabas.records.compiled.record_walk import is_compiled
 from broker import planted_bugs
+from cluster.bad_allocator import listening
 from cluster.plan import Deed, Fault, Role
 
 __all__ = ["PLANTED", "SECONDS", "Planted"]
@@ -71,4 +72,5 @@ PLANTED = {
 if __name__ == "__main__":
     assert not is_compiled(), "what is planted in a compiled module is ignored"
     PLANTED[sys.argv.pop(1)].plant(pytest.MonkeyPatch())
-    main()
+    with listening():
+        main()

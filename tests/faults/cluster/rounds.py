@@ -9,13 +9,14 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from barnabas.errors import BarnabasError
 from barnabas.types import TopicPartition
 from bench.peers import KAFKA_VERSION
+from cluster.bad_allocator import why_not
 from cluster.brokers import BrokersFailed, ClusterProcesses
 from cluster.checker import check
 from cluster.executor import Executor
@@ -114,6 +115,7 @@ class Round:
         common: dict[str, Any] = {
             "directories": self._rng.choice((1, 2)),
             "bad_machines": any(fault.deed in BAD_MACHINE for fault in self._faults),
+            "bad_allocators": any(fault.deed is Deed.ALLOCATIONS for fault in self._faults),
             "planted": options.planted,
         }
         self._brokers: ClusterProcesses
@@ -288,9 +290,19 @@ def run_round(directory: Path, seed: int, options: Options, *, dumps: bool) -> R
     return on_router(lambda network: Round(directory, seed, options, dumps=dumps, network=network).run())
 
 
+def possible(deeds: frozenset[Deed], say: Callable[[str], None]) -> frozenset[Deed]:
+    """Returns the kinds of faults that this Python can do, and tells why others are left out."""
+    reason = why_not() if Deed.ALLOCATIONS in deeds else ""
+    if reason:
+        say(f"no broker is {Deed.ALLOCATIONS.value}: {reason}")
+        return deeds - {Deed.ALLOCATIONS}
+    return deeds
+
+
 def run(options: Options, root: Path, say: Callable[[str], None]) -> int:
     """Returns 1 if a round has failed; all rounds are run, and what has failed is kept if asked for."""
     logging.getLogger("barnabas").setLevel(logging.CRITICAL)  # of clients, which say that brokers are down
+    options = replace(options, deeds=possible(options.deeds, say))
     every: list[Felt] = []
     failed = 0
     for number in range(options.rounds):

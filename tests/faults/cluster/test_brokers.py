@@ -1,10 +1,12 @@
-"""The ports of a cluster are its own until it has stopped, whoever starts another cluster meanwhile."""
+"""The ports of a cluster are its own until it has stopped, and its brokers end for no other reason than they may."""
 
 import socket
+import sys
 from pathlib import Path
 
 import pytest
 
+import cluster.brokers
 from cluster.brokers import HOST, ClusterProcesses
 
 
@@ -14,12 +16,58 @@ def bind(port: int) -> None:
 
 
 def test_nobody_else_gets_a_port_of_a_broker_that_is_down(tmp_path: Path) -> None:
-    cluster = ClusterProcesses(tmp_path, 3, {}, linked=True)
-    ports = {cluster.port(broker) for broker in cluster.ids}
+    brokers = ClusterProcesses(tmp_path, 3, {}, linked=True)
+    ports = {brokers.port(broker) for broker in brokers.ids}
     assert len(ports) == 3
     for port in ports:
         with pytest.raises(OSError, match="in use"):
             bind(port)
-    cluster.stop_all()
+    brokers.stop_all()
     for port in ports:
         bind(port)
+
+
+class Ending(ClusterProcesses):
+    """A broker that ends at once, as the code says that it is given."""
+
+    ends_by = ""
+
+    def command(self, *_: object) -> list[str]:
+        return [sys.executable, "-c", f"import os; {self.ends_by}"]
+
+
+FAILED, REFUSED, NOT_YET, ABORTED = "os._exit(1)", "os._exit(2)", "os._exit(75)", "os.abort()"
+
+
+@pytest.mark.parametrize(
+    ("lacks", "ends_by", "is_started_again"),
+    [
+        ("memory", FAILED, True),
+        ("memory", ABORTED, True),
+        ("memory", NOT_YET, True),
+        ("memory", REFUSED, None),
+        ("disk", ABORTED, True),
+        ("disk", REFUSED, False),
+        ("", FAILED, None),
+        ("", ABORTED, None),
+    ],
+)
+def test_a_broker_may_end_for_what_it_lacks(
+    lacks: str, ends_by: str, is_started_again: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None: that is a failure."""
+    monkeypatch.setattr(cluster.brokers, "RESTARTED_AFTER_S", 0.0)
+    brokers = Ending(tmp_path, 1, {})
+    brokers.ends_by = ends_by
+    brokers.denied += [1] * (lacks == "memory")
+    brokers.failing += [1] if lacks == "disk" else []
+    brokers.start(1)
+    process = brokers._processes[1]
+    process.wait()
+    assert not brokers.running(1)
+    brokers.start_refused()
+    assert (brokers._processes[1] is not process) == bool(is_started_again)
+    assert bool(brokers.ended) == (is_started_again is None)
+    assert brokers.ends[1] == (is_started_again is not None)
+    brokers._processes[1].wait()
+    brokers.stop_all()

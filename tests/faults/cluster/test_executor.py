@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -81,6 +82,10 @@ class Brokers(Processes):
         self.may_wait = False
         self.doubtful: set[int] = set()
         self.failing: list[int] = []
+        self.denied: list[int] = []
+        self.ends: Counter[int] = Counter()
+        self.deaf = False
+        """Whether no broker hears that it has memory again."""
         self.unregistered = 0
         """So many times they say that nobody is registered."""
         self.registry = Path("registry.db")
@@ -100,6 +105,16 @@ class Brokers(Processes):
     def leave_without_memory(self, broker: int, megabytes: int) -> Callable[[], None]:
         self.deeds.append(f"leave {broker} without memory")
         return lambda: self.deeds.append(f"give {broker} memory")
+
+    def deny_allocations(self, broker: int, after: int, count: int) -> None:
+        assert broker in self.denied
+        self.ends[broker] += 1
+        self.deeds.append(f"deny {broker} allocations")
+
+    def allow_allocations(self, broker: int) -> Callable[[], bool]:
+        self.deeds.append(f"allow {broker} allocations")
+        answers = iter([False, True])
+        return lambda: not self.deaf and next(answers)
 
     def wipe(self, broker: int) -> None:
         assert broker not in self.up
@@ -328,6 +343,32 @@ def test_a_broker_whose_disk_still_fails_may_end_when_its_memory_is_back(monkeyp
     memory, disk = Fault(0.05, Deed.MEMORY, Role.LEADER, 0, 0.2), Fault(0.1, Deed.FAIL_DISK, Role.LEADER, 0, 0.6)
     run(brokers, memory, disk)
     assert seen == [[2, 2], [2]]
+
+
+def test_a_broker_is_denied_allocations_and_goes_on_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster.executor, "LATE_S", 0.05)
+    brokers = Brokers()
+    executor = run(
+        brokers,
+        Fault(0.0, Deed.ALLOCATIONS, Role.LEADER, 0, 1.3),
+        Fault(0.1, Deed.ALLOCATIONS, Role.LEADER, 0, 0.01),
+    )
+    allowed = brokers.deeds.index("allow 2 allocations")
+    assert {*brokers.deeds[:allowed]} == {*brokers.deeds[allowed + 1 : -1]} == {"deny 2 allocations"}
+    assert brokers.deeds[-1] == "allow 2 allocations"
+    assert brokers.denied == []
+    assert executor.done[-1] == f"broker 2 ended {len(brokers.deeds) - 2} times while denied allocations"
+    assert executor.failures == []
+
+
+def test_a_broker_that_stands_still_after_denied_allocations_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster.executor, "TERMINATED_TIMEOUT_S", 0.05)
+    brokers = Brokers()
+    brokers.deaf = True
+    executor = run(brokers, Fault(0.0, Deed.ALLOCATIONS, Role.LEADER, 0, 0.01))
+    assert executor.failures == ["broker 2 has stood still for 0 s"]
+    assert brokers.deeds[-2:] == ["kill 2", "start 2"]
+    assert brokers.denied == []
 
 
 def test_a_disk_that_stood_still_and_a_clock_go_on() -> None:
