@@ -47,6 +47,8 @@ EXTENSIONS = [
     # The other brokers that do not answer this one within the time that the request gives them, as JSON.
     ("describe_cluster", "DescribeClusterRequest", "unreached_peers_wait_ms", "int32", range(3), 10_001),
     ("describe_cluster", "DescribeClusterResponse", "unreached_peers", "string", range(3), 10_001),
+    # The brokers that this one has refused, as they are none of the cluster, as JSON. They come with those not reached.
+    ("describe_cluster", "DescribeClusterResponse", "refused_brokers", "bytes", range(3), 10_006),
     # All data directories of the broker are cordoned: it takes no new replicas.
     ("broker_heartbeat", "BrokerHeartbeatRequest", "takes_no_replicas", "bool", range(3), 10_000),
     # Why brokers that start would not find the registry. It comes with the changes of leaders.

@@ -113,6 +113,7 @@ def surroundings(world: World, network: Network, directory: Path, level: int) ->
             (connection, "os", FileSending(network)),
             (log_manager, "read_boot_id", lambda: world.host.boot if world.host is not None else ""),
             (server, "_SESSIONS_WAITED", 0),  # nothing else happens in the simulated world while a broker starts
+            (server, "tell_who_has_the_node_id", lambda *_: None),  # it would use a real socket
             (processes, "_own", lambda: own),
             (processes, "_serials", count(1)),
             (processes, "_running", {}),

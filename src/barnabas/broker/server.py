@@ -51,6 +51,7 @@ from barnabas.broker.scheduler import Scheduler
 from barnabas.broker.startup.adoption import Adoption, some
 from barnabas.broker.startup.directory_age import DirectoryDoubts
 from barnabas.broker.startup.directory_check import REGISTRY_FILE, registry_path
+from barnabas.broker.startup.refused_start import tell_who_has_the_node_id
 from barnabas.broker.startup.registry_age import image_not_older_than_copies, refuse_epochs_not_given
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.config.broker import BrokerConfig
@@ -494,6 +495,7 @@ class Broker:
             room = partial(reserve.lent, _REGISTRY_WRITE_BYTES)
             self.registry = EmbeddedRegistry(path, founding=founding, room=room, node_id=self.node_id, boot=self._boot)
         undo.callback(self.registry.close)
+        undo.push(partial(tell_who_has_the_node_id, self.config, self.registry))
         self._secret = self.registry.cluster_secret()
 
     def _reserve_beside(self, registry: Path) -> SpaceReserve:

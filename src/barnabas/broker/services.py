@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from barnabas.broker.cluster.follower_fetch_sessions import FollowerFetchSessions
     from barnabas.broker.log_dir_moves import LogDirMoves
     from barnabas.broker.peers.peer_connections import PeerConnections
+    from barnabas.metadata.refused_broker import RefusedBroker
     from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
     from barnabas.protocol.peer_messages.push_metadata import PushMetadataRequest
 
@@ -62,6 +63,9 @@ class Membership(Protocol):
     @property
     def registry_loss(self) -> str:
         """The reason for which brokers that start would not find the registry; '' if they would."""
+
+    def refused_brokers(self) -> "list[RefusedBroker]":
+        """Returns those that this broker has refused lately, because they do not belong to the cluster."""
 
     def joined(self) -> "asyncio.Future[None]":
         """Returns a future that is done when the controller has taken this broker in: it may lead then."""

@@ -35,6 +35,7 @@ __all__ = [
     "Known",
     "LastRegistration",
     "LeaderChange",
+    "NodeIdInUse",
     "NotWritten",
     "ProducerIdBlock",
     "Registry",
@@ -124,16 +125,24 @@ class Evidence(Enum):
     UNSEEN = "nobody knows from here"
 
 
-def node_id_in_use(node_id: int, process: str, evidence: Evidence = Evidence.RUNS) -> UsageError:
+class NodeIdInUse(UsageError):
+    """The node id belongs to another process, which may run."""
+
+
+class NodeIdStillInUse(NodeIdInUse, NotYet):
+    """Another start may succeed."""
+
+
+def node_id_in_use(node_id: int, process: str, evidence: Evidence = Evidence.RUNS) -> NodeIdInUse:
     """Returns the error of a broker that starts with the node id of another one, or in a copy of its directories.
     `process` says in words which one that is. One that is unseen may have ended: the start may succeed later."""
     if evidence is Evidence.UNSEEN:
-        return NotYet(
+        return NodeIdStillInUse(
             f"node.id {node_id} is in use by a broker of this cluster that cannot be seen from here, {process}, and "
             "its session with ZooKeeper goes on: if it runs, stop it, or give this one another node.id; else start "
             "again when its session has ended"
         )
-    return UsageError(
+    return NodeIdInUse(
         f"node.id {node_id} is in use by another running broker of this cluster, {process}: stop it, "
         "or give this one another node.id; to look into a copy of its data directories, start that with a copy of the "
         "registry, too"

@@ -23,6 +23,7 @@ from barnabas.broker.peers.session import USERNAME
 from barnabas.config.broker import BrokerConfig
 from barnabas.connection.broker.sasl import ScramSha256
 from barnabas.errors import UsageError
+from barnabas.metadata.refused_broker import RefusedBroker
 from barnabas.protocol.apis import SERVED, SERVED_TO_BROKERS, ApiKey
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.envelope import EnvelopeRequest
@@ -196,13 +197,38 @@ def test_the_wrong_secret_ends_the_connection(peer: Peer, wire: Wire, caplog: py
     assert len(lines(peer, caplog)) == 1, "at intervals only"
 
 
+def refused(peer: Peer) -> list[RefusedBroker]:
+    return on_loop(peer.broker, member_of(peer.broker).refused_brokers)
+
+
 def test_a_broker_of_another_cluster_is_told_why(peer: Peer, wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
     authenticate(wire, peer.secret)
-    answer = wire.ask(hello(peer, cluster_id="another"), 0)
+    answer = wire.ask(hello(peer, cluster_id="another", place="/copy"), 0)
     assert answer.error_code == 104
     assert "broker 2 of release 0.0.9 is of cluster another, broker 1 of release" in answer.error_message
     assert wire.is_closed()
-    assert lines(peer, caplog) == [answer.error_message]
+    (kept,) = refused(peer)
+    assert (kept.broker, kept.host, kept.place, kept.problem) == (2, "127.0.0.1", "/copy", answer.error_message)
+    assert caplog.messages == [f"refused broker 2 from 127.0.0.1 (/copy): {answer.error_message}"]
+
+
+def test_who_does_not_know_the_secret_is_not_remembered(peer: Peer, wire: Wire) -> None:
+    before = refused(peer)
+    authenticate(wire, bytes(32))
+    assert wire.is_closed()
+    with Wire(peer.address) as other:
+        other.send(hello(peer, cluster_id="another"), 0)
+        assert other.is_closed()
+    assert refused(peer) == before
+
+
+@pytest.mark.parametrize("changes", [{"node_id": 1}, {"incarnation": "another"}])
+def test_copies_are_remembered(peer: Peer, wire: Wire, changes: dict[str, Any]) -> None:
+    authenticate(wire, peer.secret)
+    answer = wire.ask(hello(peer, place=str(changes), **changes), 0)
+    assert wire.is_closed()
+    assert "copy" in answer.error_message
+    assert (refused(peer)[-1].place, refused(peer)[-1].problem) == (str(changes), answer.error_message)
 
 
 def test_an_incompatible_release_is_told_why(peer: Peer, wire: Wire, caplog: pytest.LogCaptureFixture) -> None:

@@ -316,7 +316,10 @@ INCOMPATIBLE = (
     "broker 1 of release {release} speaks levels 1 to 1 of the protocol between brokers, broker 2 of release 0.0.9 "
     "levels 5 to 6: upgrade broker 1 to release 0.0.9, by one between them if the cluster must go on serving"
 )
-SAME_ID = "broker 1 of release {release} and broker 1 of release 0.0.9 have one node.id: give one of them another"
+SAME_ID = (
+    "broker 1 of release {release} and broker 1 of release 0.0.9 have one node.id: "
+    "stop the one that is a copy, or give it another"
+)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def test_peers_that_answer_hang_are_fenced_or_gone(tmp_path: Path) -> None:
         assert unreached(cluster, SOON_S) == []
         with Wire(cluster.brokers[1]) as wire:
             asked = wire.ask(DescribeClusterRequest(unreached_peers_wait_ms=60_000), 2)
-            assert (asked.unreached_peers, asked.leader_changes) == ("[]", None)
+            assert (asked.unreached_peers, asked.refused_brokers, asked.leader_changes) == ("[]", b"[]", None)
         fenced, gone = BrokerImage(BrokerId(8), 1, (), fenced=True), BrokerImage(BrokerId(9), 1, ())
         (found,) = unreached(cluster, SOON_S, fenced, gone)
         assert (found.broker, found.listener, found.address) == (9, "", "")

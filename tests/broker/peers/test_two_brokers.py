@@ -123,7 +123,7 @@ def test_a_broker_of_a_copied_registry_is_not_let_in(
         run_on(other, send())
         on_loop(cluster.one, lambda: None)
     lines = [record.getMessage() for record in caplog.records if "a copy of this cluster's" in record.getMessage()]
-    assert sorted(line.split(" ")[0] for line in lines) == ["broker", "the"], "one line on each side"
+    assert sorted(line.split(" ")[0] for line in lines) == ["broker", "refused"], "one line on each side"
 
 
 def test_the_end_of_a_broker_ends_its_requests(cluster: Cluster) -> None:

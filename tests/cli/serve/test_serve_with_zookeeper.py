@@ -110,21 +110,26 @@ def test_a_broker_ends_when_another_process_has_taken_its_place(serve: Serve, tm
 
 
 def test_a_copy_of_a_broker_never_takes_its_place(serve: Serve, tmp_path: Path) -> None:
-    """On the machine of the broker, whatever its session, and from another one as long as that lasts."""
+    """On the machine of the broker, whatever its session, and from another one as long as that lasts. Each copy is
+    named by the doctor of the cluster that runs."""
     session = "--node-id", "1", "--set", "zookeeper.session.timeout.ms=2000"
     live = serve(tmp_path / "1", *session)
-    ready(live)
-    shutil.copytree(tmp_path / "1", tmp_path / "copy")
+    _, address = ready(live)
     for machine, code, told in (
         ("", 2, f"node.id 1 is in use by another running broker of this cluster, process {live.pid}, which runs"),
         ("another", 75, f"that cannot be seen from here, process {live.pid}"),
     ):
-        copy = serve(tmp_path / "copy", *session, machine=machine, stderr=subprocess.PIPE)
+        shutil.copytree(tmp_path / "1", tmp_path / f"copy{machine}")
+        copy = serve(tmp_path / f"copy{machine}", *session, machine=machine, stderr=subprocess.PIPE)
         assert copy.wait(60) == code
         assert copy.stderr is not None
         *_, line = copy.stderr
         assert told in line
     assert live.poll() is None
+    doctor = run_barnabas("cluster", "doctor", "-b", address)
+    assert doctor.stdout.count("broker 1: has refused broker 1 from 127.0.0.1 (machine ") == 2
+    for name in ("copy", "copyanother"):
+        assert f"data in {tmp_path / name}), last at " in doctor.stdout
 
 
 def test_a_broker_whose_machine_was_started_anew_waits_for_the_end_of_its_session(serve: Serve, tmp_path: Path) -> None:

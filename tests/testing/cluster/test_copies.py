@@ -1,6 +1,8 @@
 """A copy of a cluster's data, started beside the cluster on the same machine, to look into a backup."""
 
+import json
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ import pytest
 import barnabas
 from barnabas.errors import OperationTimedOut
 from barnabas.testing import Cluster
+from cli.conftest import run_barnabas
 from testing.cluster.served import Served, serve
 
 
@@ -24,6 +27,30 @@ def copied(cluster: Cluster, node_id: int, directory: Path) -> Iterator[Served]:
     with serve(directory / "served", node_id, copy / f"broker-{node_id}", *registry) as served:
         served.address()
         yield served
+
+
+def test_a_copy_that_is_refused_beside_a_broker_is_named(tmp_path: Path) -> None:
+    """Copies of the directories of the controller and of another broker are started with the registry of the cluster,
+    that of the controller again and again."""
+    with Cluster(processes=True) as cluster:
+        controller = cluster.controller
+        starts = {controller: 2, controller % 3 + 1: 1}
+        for node_id, times in starts.items():
+            copy = tmp_path / f"copy-{node_id}"
+            shutil.copytree(cluster.data_dir / f"broker-{node_id}", copy)
+            for _ in range(times):
+                with serve(copy, node_id, copy, "--registry", str(cluster.data_dir / "registry.db")) as served:
+                    assert served.process.wait(60) == 2, served.log
+                    assert f"node.id {node_id} is in use by another running broker of this cluster" in served.log
+        done = run_barnabas("cluster", "doctor", "--json", "-b", cluster.bootstrap_servers)
+    assert done.returncode == 0, "nothing has failed"
+    found = {check["target"]: check for check in json.loads(done.stdout)["checks"] if check["name"] == "refused"}
+    assert found.keys() == {f"broker {node_id}" for node_id in starts}
+    for node_id, times in starts.items():
+        check = found[f"broker {node_id}"]
+        place = f"broker {node_id} from 127.0.0.1 (machine {socket.gethostname()}, data in {tmp_path}/copy-{node_id})"
+        assert check["detail"].startswith(f"has refused {place}, {'2 times, ' if times > 1 else ''}last at ")
+        assert (check["status"], "stop the copy" in check["hint"]) == ("warning", True)
 
 
 def consumed(address: str) -> list[int]:

@@ -23,7 +23,7 @@ from barnabas.broker.handlers import HANDLER_MODULES
 from barnabas.broker.loop_watchdog import LoopWatchdog
 from barnabas.broker.peers.controller_channel import ControllerChannel
 from barnabas.broker.peers.forwarding import Forwarder
-from barnabas.broker.peers.identity import PeerIdentity
+from barnabas.broker.peers.identity import PeerIdentity, place_of
 from barnabas.broker.peers.inter_broker_listener import InterBrokerListener
 from barnabas.broker.peers.peer_connections import PeerAddress, PeerConnections, Role
 from barnabas.broker.requests.late_responses import run_handler
@@ -36,6 +36,7 @@ from barnabas.connection.broker.cluster_connections import ConnectionSettings
 from barnabas.controller.controller import Controller
 from barnabas.errors import BarnabasError, KafkaError, NotController, StaleControllerEpoch, error_for
 from barnabas.metadata.delta import MetadataChange
+from barnabas.metadata.refused_broker import RefusedBroker
 from barnabas.metadata.update import UpdateReceiver
 from barnabas.network.connection import InThread, Parts
 from barnabas.protocol.apis import SERVED, SERVED_TO_BROKERS, ApiKey, message_classes
@@ -115,6 +116,7 @@ class ClusterMember:
         """Opens the listener for other brokers. `disk` runs what blocks. Raises UsageError if its address is not
         free."""
         self._broker = broker
+        self._place = place_of(broker.config.data_dirs)
         self._liveness = liveness or ProcessLiveness(broker.loop)
         self._listener = InterBrokerListener(
             broker, secret, self._identity, log=broker.log, on_peer_lost=self._peer_lost, in_thread=in_thread
@@ -174,6 +176,10 @@ class ClusterMember:
         """The address to which other brokers connect."""
         return self._listener.endpoint
 
+    def refused_brokers(self) -> list[RefusedBroker]:
+        """Returns those that this broker has refused lately, because they do not belong to the cluster."""
+        return self._listener.refusals.kept()
+
     @property
     def is_controller(self) -> bool:
         return self._broker.image.controller_id == self._broker.node_id
@@ -182,8 +188,9 @@ class ClusterMember:
         broker = self._broker
         registered = broker.image.brokers.get(broker.node_id)
         epoch = -1 if registered is None else registered.epoch
+        incarnation = broker.registry.incarnation()
         return PeerIdentity(
-            broker.cluster_id, broker.node_id, epoch, __version__, incarnation=broker.registry.incarnation()
+            broker.cluster_id, broker.node_id, epoch, __version__, incarnation=incarnation, place=self._place
         )
 
     def _address_of(self, node_id: int) -> PeerAddress | None:

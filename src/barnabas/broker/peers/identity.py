@@ -1,17 +1,23 @@
 """The identity by which brokers introduce themselves to each other, and the rules for two that fit together."""
 
+import os
+import socket
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from barnabas.errors import InconsistentClusterId, KafkaError, UnsupportedVersion
+from barnabas.printable import printable
 from barnabas.protocol.peer_messages.peer_hello import PeerHelloRequest, PeerHelloResponse
 
-__all__ = ["FIRST_LEVEL", "LAST_LEVEL", "PeerIdentity", "mismatch"]
+__all__ = ["FIRST_LEVEL", "LAST_LEVEL", "PLACE_MAX", "PeerIdentity", "mismatch", "place_of"]
 
 LAST_LEVEL: Final = 1
 """The newest protocol between brokers that this release speaks. It grows with a change that an older release would
 misunderstand and that no version of an API shows."""
 FIRST_LEVEL: Final = 1
 """The oldest protocol between brokers that this release still speaks: that of the release before."""
+PLACE_MAX: Final = 300
+"""The bound on the characters of a place: an introduction has to fit into a small frame."""
 
 
 class PeerIdentity(NamedTuple):
@@ -25,6 +31,8 @@ class PeerIdentity(NamedTuple):
     last_level: int = LAST_LEVEL
     incarnation: str = ""
     """That of the broker's registry; releases before say none."""
+    place: str = ""
+    """The machine and the data directories of the broker, for people; releases before say none."""
 
     @classmethod
     def of(cls, hello: PeerHelloRequest | PeerHelloResponse) -> "PeerIdentity":
@@ -32,6 +40,12 @@ class PeerIdentity(NamedTuple):
 
     def __str__(self) -> str:
         return f"broker {self.node_id} of release {self.release}"
+
+
+def place_of(data_dirs: Iterable[str]) -> str:
+    """Returns in words where a broker with these data directories is that runs here."""
+    directories = ", ".join(map(os.path.abspath, data_dirs))
+    return printable(f"machine {socket.gethostname()}, data in {directories}")[:PLACE_MAX]
 
 
 def mismatch(ours: PeerIdentity, theirs: PeerIdentity) -> KafkaError | None:
@@ -48,7 +62,9 @@ def mismatch(ours: PeerIdentity, theirs: PeerIdentity) -> KafkaError | None:
             "both are, name the same registry for both"
         )
     if ours.node_id == theirs.node_id:
-        return InconsistentClusterId(f"{theirs} and {ours} have one node.id: give one of them another")
+        return InconsistentClusterId(
+            f"{theirs} and {ours} have one node.id: stop the one that is a copy, or give it another"
+        )
     if ours.last_level < theirs.first_level or theirs.last_level < ours.first_level:
         older, newer = sorted((ours, theirs), key=lambda identity: identity.last_level)
         return UnsupportedVersion(

@@ -14,6 +14,7 @@ from barnabas.broker.connections.advertised_addresses import with_host_name
 from barnabas.broker.peers.identity import PeerIdentity
 from barnabas.broker.peers.inter_broker_dispatcher import InterBrokerDispatcher, session_of
 from barnabas.broker.peers.peer_connections import Role
+from barnabas.broker.peers.refusals import Refusals
 from barnabas.broker.peers.session import USERNAME
 from barnabas.broker.services import BrokerServices
 from barnabas.config.endpoints import Endpoint
@@ -77,6 +78,7 @@ class InterBrokerListener:
             on_closed=self._on_closed,
         )
         self._acceptor.listen(sock, endpoint.name)
+        self.refusals = Refusals(broker.failures, broker.clock)
         self._in_setup: set[Connection] = set()
         """The connections that were not ready at the last check."""
         self._check: asyncio.TimerHandle = broker.loop.call_later(SETUP_S, self._close_unready)
@@ -116,6 +118,9 @@ class InterBrokerListener:
         if _is_ready(connection):
             if identity is not None and reason != SHUTDOWN:
                 self._on_peer_lost(identity.node_id)
+            return
+        if session is not None and identity is not None and session.foreign:
+            self.refusals.note(identity, connection.peer_host, session.foreign)
             return
         if reason in (CLIENT_CLOSED, SHUTDOWN):
             return

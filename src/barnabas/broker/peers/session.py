@@ -7,7 +7,7 @@ from typing import Final
 
 from barnabas.broker.peers.identity import PeerIdentity, mismatch
 from barnabas.broker.requests.request_context import RequestContext
-from barnabas.errors import BarnabasError, KafkaError, UnsupportedSaslMechanism
+from barnabas.errors import BarnabasError, InconsistentClusterId, KafkaError, UnsupportedSaslMechanism
 from barnabas.network.sasl.scram import MECHANISM, ScramServer, Verifier
 from barnabas.protocol.apis import ApiKey
 
@@ -46,7 +46,7 @@ _LAST: Final = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.PEER_HEL
 class PeerSession:
     """The state of one connection. Each method is called for one request, and leads to the next stage."""
 
-    __slots__ = ("_scram", "_verifier", "identity", "ours", "stage")
+    __slots__ = ("_scram", "_verifier", "foreign", "identity", "ours", "stage")
 
     def __init__(self, verifier: Verifier, ours: Callable[[], PeerIdentity]) -> None:
         """`ours` returns the identity of this broker, whose epoch may change."""
@@ -56,6 +56,8 @@ class PeerSession:
         self.stage = Stage.CONNECTED
         self.identity: PeerIdentity | None = None
         """The introduction of the broker at the other end, also of one that does not fit."""
+        self.foreign = ""
+        """The reason why that broker does not belong here, as the copy of one does not; '' if it does."""
 
     @property
     def is_ready(self) -> bool:
@@ -95,6 +97,8 @@ class PeerSession:
         error = mismatch(self.ours(), identity)
         if error is None:
             self.stage = Stage.READY
+        elif isinstance(error, InconsistentClusterId):
+            self.foreign = error.message
         return error
 
 

@@ -43,6 +43,7 @@ class DescribeClusterResponse(Response):
     cluster_authorized_operations: int = field("int32", 0, 2, default=-2147483648)
     leader_changes: bytes | None = field("bytes", 0, 2, default=None, nullable_from=0, tag=10000)
     unreached_peers: str | None = field("string", 0, 2, default=None, nullable_from=0, tag=10001)
+    refused_brokers: bytes | None = field("bytes", 0, 2, default=None, nullable_from=0, tag=10006)
     registry_loss: str | None = field("string", 0, 2, default=None, nullable_from=0, tag=10002)
     registry_usable_bytes: int = field("int64", 0, 2, default=0, tag=10004)
     registry_total_bytes: int = field("int64", 0, 2, default=0, tag=10005)

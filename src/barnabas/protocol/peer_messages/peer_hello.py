@@ -21,6 +21,7 @@ class PeerHelloRequest(Request):
     first_level: int = field("int16", 0, 0, default=0)
     last_level: int = field("int16", 0, 0, default=0)
     incarnation: str = field("string", 0, 0, default="", tag=0)
+    place: str = field("string", 0, 0, default="", tag=1)
 
 
 class PeerHelloResponse(Response):
@@ -37,3 +38,4 @@ class PeerHelloResponse(Response):
     first_level: int = field("int16", 0, 0, default=0)
     last_level: int = field("int16", 0, 0, default=0)
     incarnation: str = field("string", 0, 0, default="", tag=0)
+    place: str = field("string", 0, 0, default="", tag=1)

@@ -82,6 +82,7 @@ def test_the_peers_that_are_not_reached_are_for_those_who_ask(broker: Broker, ve
     assert ask(broker, DescribeClusterRequest(), version).unreached_peers is None
     asked = ask(broker, DescribeClusterRequest(unreached_peers_wait_ms=5), version)
     assert (asked.error_code, asked.unreached_peers, asked.leader_changes, len(asked.brokers)) == (0, "[]", None, 1)
+    assert asked.refused_brokers is None, "it listens for no others"
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CLUSTER))

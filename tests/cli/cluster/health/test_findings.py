@@ -13,6 +13,7 @@ from barnabas.client.admin.log_dirs import LogDir, LogDirReplica
 from barnabas.client.admin.reassignments import PartitionReassignment
 from barnabas.client.diagnosis.checks import Check
 from barnabas.connection.cluster import Broker, PartitionView, TopicView
+from barnabas.metadata.refused_broker import RefusedBroker
 from barnabas.metadata.unreached_peer import UnreachedPeer
 from barnabas.types import BrokerId, LeaderEpoch, TopicPartition
 
@@ -198,6 +199,20 @@ def test_live_brokers_that_others_cannot_reach() -> None:
     assert [(check.status, check.target) for check in findings(well) if check.name == "peers"] == [
         ("ok", "broker 1,2,3")
     ]
+
+
+def test_brokers_that_were_refused() -> None:
+    refused = RefusedBroker(1, "10.0.0.7", "machine m, data in /copy", "they have one node.id", 3, 1_700_000_000_000)
+    state = ClusterState(BROKERS, refused={1: (refused, refused._replace(place="", times=1)), 2: ()})
+    copy, old = found(state, "refused")
+    assert (copy.status, copy.target) == ("warning", "broker 1")
+    assert copy.detail == (
+        "has refused broker 1 from 10.0.0.7 (machine m, data in /copy), 3 times, last at 2023-11-14T22:13:20.000Z: "
+        "they have one node.id"
+    )
+    assert "stop the copy" in copy.hint
+    assert "give it another node.id and empty data directories" in copy.hint
+    assert old.detail.startswith("has refused broker 1 from 10.0.0.7, last at 2023-")
 
 
 def test_log_directories() -> None:

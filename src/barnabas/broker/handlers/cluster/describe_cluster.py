@@ -5,7 +5,7 @@ separate controllers, so asking for their endpoints is answered with MISMATCHED_
 
 Tagged fields that Kafka does not have tell our own clients this broker's release and the epochs of the brokers'
 registrations, and, if they ask for these, the last changes of leaders with the state of the registry, and the other
-brokers that this one does not reach.
+brokers that this one does not reach, or has refused.
 """
 
 import json
@@ -17,6 +17,7 @@ from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
 from barnabas.errors import InvalidRequest, KafkaError, MismatchedEndpointType, UnsupportedEndpointType
 from barnabas.late_imports import import_late
+from barnabas.metadata.refused_broker import RefusedBroker
 from barnabas.metadata.unreached_peer import UnreachedPeer
 from barnabas.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -70,6 +71,8 @@ async def _with_wishes(
     if changes is not None and broker.cluster is not None:
         response.registry_loss = broker.cluster.registry_loss
     response.unreached_peers = unreached
+    if unreached is not None and broker.cluster is not None:
+        response.refused_brokers = _json(broker.cluster.refused_brokers()).encode()
     return response
 
 
@@ -81,7 +84,7 @@ async def _unreached_peers(broker: BrokerServices, wait_s: float) -> list[Unreac
     return found
 
 
-def _json(rows: Sequence[LeaderChange] | Sequence[UnreachedPeer]) -> str:
+def _json(rows: Sequence[LeaderChange] | Sequence[UnreachedPeer] | Sequence[RefusedBroker]) -> str:
     return json.dumps([row._asdict() for row in rows])
 
 

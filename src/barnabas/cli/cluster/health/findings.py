@@ -10,7 +10,7 @@ from barnabas.cli.cluster.reassignment.balance import balanced, movable
 from barnabas.cli.cluster.reassignment.moves import assignment_of
 from barnabas.cli.cluster.reassignment.plan import Assignment
 from barnabas.cli.cluster.reassignment.progress import largest_replicas
-from barnabas.cli.framework.output import size_text
+from barnabas.cli.framework.output import size_text, time_text
 from barnabas.cli.framework.replication import ids_text
 from barnabas.cli.framework.resources import plural, some
 from barnabas.client.admin.log_dirs import FULL_BYTES
@@ -41,6 +41,7 @@ def findings(state: ClusterState) -> Iterator[Check]:
     yield from _brokers(state)
     yield from _releases(state)
     yield from _peers(state)
+    yield from _refused(state)
     yield from _directories(state)
     yield from disk_findings(state)
     yield from _partitions(state)
@@ -185,6 +186,22 @@ def _way_to(peer: UnreachedPeer) -> str:
     if peer.stage in ("dns", "tcp"):
         return address
     return f"look at its log, as it may hang, and at the network between the brokers; or {address}"
+
+
+_WAY_OF_REFUSED: Final = (
+    "if it is a copy of this broker's machine or data directories, or this broker is one, stop the copy and see that"
+    " nothing starts it again; to look into it, start it with a copy of the registry, too. If it is to be a broker of"
+    " this cluster, give it another node.id and empty data directories"
+)
+
+
+def _refused(state: ClusterState) -> Iterator[Check]:
+    """Yields a check for each broker that does not belong to the cluster. It was refused: nothing has failed."""
+    for node_id, refused in sorted(state.refused.items()):
+        for each in refused:
+            times = f", {each.times} times" if each.times > 1 else ""
+            detail = f"has refused {each}{times}, last at {time_text(each.last_ms)}: {each.problem}"
+            yield Check("refused", f"broker {node_id}", WARNING, detail, _WAY_OF_REFUSED)
 
 
 _WAY_OF_DAMAGED: Final = (

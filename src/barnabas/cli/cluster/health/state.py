@@ -15,6 +15,7 @@ from barnabas.client.admin.reassignments import PartitionReassignment
 from barnabas.client.diagnosis.checks import probe_for
 from barnabas.connection.cluster import Broker, TopicView
 from barnabas.errors import BarnabasError, ItemsFailed, error_for
+from barnabas.metadata.refused_broker import RefusedBroker
 from barnabas.metadata.unreached_peer import UnreachedPeer
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 from barnabas.types import TopicPartition
@@ -22,6 +23,7 @@ from barnabas.types import TopicPartition
 __all__ = ["Answer", "ClusterState", "cluster_state"]
 
 T = TypeVar("T")
+Row = TypeVar("Row", UnreachedPeer, RefusedBroker)
 
 ZOOKEEPER: Final = "zookeeper.connect"
 PEERS_SHARE: Final = 0.5
@@ -61,6 +63,8 @@ class ClusterState(NamedTuple):
     """The free bytes and the size of the disk under the registry, by the broker that told them."""
     unreached: Mapping[int, tuple[UnreachedPeer, ...]] = {}
     """The other brokers that do not answer a broker, by the broker that was asked and told it."""
+    refused: Mapping[int, tuple[RefusedBroker, ...]] = {}
+    """The brokers that do not belong to the cluster, and were refused lately, by the broker that told it."""
     releases: Mapping[int, str] = {}
     zookeeper: str = ""
     """The addresses of the registry, if it is a ZooKeeper."""
@@ -79,6 +83,7 @@ class _Told(NamedTuple):
     registry_losses: dict[int, str]
     registry_space: dict[int, tuple[int, int]]
     unreached: dict[int, tuple[UnreachedPeer, ...]]
+    refused: dict[int, tuple[RefusedBroker, ...]]
     releases: dict[int, str]
 
 
@@ -140,8 +145,9 @@ def _directories(admin: Admin, node_ids: Sequence[int]) -> Mapping[int, list[Log
 
 def _ask_each(brokers: Mapping[int, Broker], settings: Mapping[str, object], timeout_s: float) -> _Told:
     """Asks brokers for the last row of the registry's history, whether it is lost and its disk has room, for the
-    brokers that they do not reach, and for their releases. Kafka's do not know these wishes, and are left out."""
-    told = _Told({}, {}, {}, {}, {})
+    brokers that they do not reach or have refused, and for their releases. Kafka's do not know these wishes, and are
+    left out."""
+    told = _Told({}, {}, {}, {}, {}, {})
     wish = DescribeClusterRequest(unreached_peers_wait_ms=int(timeout_s * PEERS_SHARE * 1000))
     for node_id, broker in brokers.items():
         with probe_for(broker.host, broker.port, settings, timeout_s) as client:
@@ -161,12 +167,13 @@ def _ask_each(brokers: Mapping[int, Broker], settings: Mapping[str, object], tim
         if response is not None and response.registry_total_bytes:
             told.registry_space[node_id] = (response.registry_usable_bytes, response.registry_total_bytes)
         if peers is not None and peers.unreached_peers is not None:
-            told.unreached[node_id] = _unreached_peers(peers.unreached_peers)
+            told.unreached[node_id] = _rows(UnreachedPeer, peers.unreached_peers)
+            told.refused[node_id] = _rows(RefusedBroker, peers.refused_brokers or b"[]")
     return told
 
 
-def _unreached_peers(text: str) -> tuple[UnreachedPeer, ...]:
-    return tuple(UnreachedPeer(**{name: row[name] for name in UnreachedPeer._fields}) for row in json.loads(text))
+def _rows(kind: type[Row], text: str | bytes) -> tuple[Row, ...]:
+    return tuple(kind(**{name: row[name] for name in kind._fields}) for row in json.loads(text))
 
 
 def _zookeeper(admin: Admin, node_id: int) -> str:
