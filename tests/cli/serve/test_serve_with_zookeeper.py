@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, repeat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from barnabas.config.broker import BrokerConfig
 from barnabas.errors import UsageError
 from broker.cluster.clusters import wait_for
 from cli.conftest import run_barnabas
-from zookeeper_server import ZooKeeperServer
+from zookeeper_server import ZooKeeperServer, another_program
 
 Serve = Callable[..., "subprocess.Popen[str]"]
 AS_ON_ANOTHER_MACHINE = """
@@ -130,6 +131,45 @@ def test_a_copy_of_a_broker_never_takes_its_place(serve: Serve, tmp_path: Path) 
     assert doctor.stdout.count("broker 1: has refused broker 1 from 127.0.0.1 (machine ") == 2
     for name in ("copy", "copyanother"):
         assert f"data in {tmp_path / name}), last at " in doctor.stdout
+
+
+def test_a_copy_of_the_tree_in_zookeeper_is_another_registry(
+    serve: Serve, zookeeper: ZooKeeperServer, tmp_path: Path
+) -> None:
+    """A broker of a cluster that was copied with its registry to other machines becomes the controller there, and knows
+    the addresses of the original. The brokers of that refuse it, go on, and their doctor names it."""
+    started = {str(n): serve(tmp_path / str(n), "--node-id", str(n), machine="original") for n in (1, 2)}
+    servers = ",".join(ready(process)[1] for process in started.values())
+    connect = started["1"].args[started["1"].args.index("--zookeeper") + 1]  # type: ignore[index, union-attr]
+    root = connect.partition("/")[2]
+    with another_program(zookeeper.address) as program, Admin(bootstrap_servers=servers) as admin:
+        wait_for(lambda: sorted(admin.describe_cluster().brokers) == [1, 2], "word of all brokers")
+        before = admin.describe_cluster()
+        shutil.copytree(tmp_path / "1", tmp_path / "copy")
+        for path in [f"/{root}", *below(program, f"/{root}")]:
+            content, status = program.get(path)
+            if not status.ephemeralOwner:
+                program.create(path.replace(root, f"{root}-copy", 1), content)
+        ready(serve(tmp_path / "copy", "--zookeeper", f"{connect}-copy", "--node-id", "1", machine="another"))
+
+        def told() -> list[str]:
+            found = run_barnabas("cluster", "doctor", "-b", servers).stdout.splitlines()
+            return [line for line in found if line.startswith("warn  refused")]
+
+        (line,) = wait_for(told, "a broker that has refused the copy")
+        assert f"broker 2: has refused broker 1 from 127.0.0.1 (machine {socket.gethostname()}, data in " in line
+        assert "do not share a registry" in line
+        admin.create_topics(NewTopic("t", 1, 2, {"min.insync.replicas": "2"}))
+        with Producer(bootstrap_servers=servers) as producer:
+            producer.send("t", b"one").result(timeout=60)
+        assert admin.describe_cluster() == before
+
+
+def below(program: Any, path: str) -> Iterator[str]:
+    """Yields the paths of the nodes below this one, parents first."""
+    for name in program.get_children(path):
+        yield (child := f"{path}/{name}")
+        yield from below(program, child)
 
 
 def test_a_broker_whose_machine_was_started_anew_waits_for_the_end_of_its_session(serve: Serve, tmp_path: Path) -> None:

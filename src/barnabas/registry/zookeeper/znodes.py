@@ -218,9 +218,6 @@ class State(NamedTuple):
     brokers: int = -1
     next_producer_id: int = -1
     """The first producer id that was not given out yet, as PRODUCER_IDS has it; -1 if that is not known."""
-    incarnation: str = ""
-    """Tells this registry from one that was put back or made anew; '' if no broker of a release that knows it has
-    written. It stays when a deleted secret is made again."""
 
     def describing(self, image: MetadataImage) -> "State":
         return self._replace(topics=len(image.topics), brokers=len(image.brokers))
@@ -278,7 +275,6 @@ class State(NamedTuple):
             int(found.get("topics", -1)),
             int(found.get("brokers", -1)),
             int(found.get("next_producer_id", -1)),
-            str(found.get("incarnation", "")),
         )
 
 

@@ -144,15 +144,16 @@ class ZooKeeperRegistry(Registry):
             with start_with_registry(f"zookeeper.connect: {access.connect} cannot be used as the registry: "):
                 self._prepare(used_directory)
                 self._deleted.make_parents()
-                found, secret = self._session.read([znodes.CLUSTER_ID, znodes.SECRET])
-                if found is None or secret is None:
-                    raise RegistryUnavailable(f"the registry's {znodes.CLUSTER_ID} or {znodes.SECRET} is gone")
+                paths = [znodes.CLUSTER_ID, znodes.SECRET, znodes.STATE]
+                found, secret, state = self._session.read(paths)
+                if found is None or secret is None or state is None:
+                    raise RegistryUnavailable(f"the registry's {' or '.join(paths)} is gone")
                 self._secret = secret.data
                 self._image = MetadataImage(znodes.parse_cluster_id(found.data))
                 self._state = State(0, _NO_BROKER, 0, 0)
                 self._node_version = 0
                 self._refresh()
-                self._incarnation = self._state.incarnation or f"{secret.created_ms:x}"
+                self._incarnation = f"{state.created_ms:x}"
                 if self._session.read([znodes.FEATURE]) == [None]:  # the founder may have been of an older release
                     self._session.make([znodes.FEATURE], znodes.FEATURES)
         except BaseException:
@@ -295,7 +296,8 @@ class ZooKeeperRegistry(Registry):
         return self._secret
 
     def incarnation(self) -> str:
-        """Returns when ZooKeeper has made the node of the secret: a copy of the tree has made it later."""
+        """Returns when ZooKeeper has made the node of the state, which no broker makes again: a copy of the tree has it
+        of a later time."""
         return self._incarnation
 
     # -- writes -----------------------------------------------------------------------------------------------------
@@ -335,8 +337,7 @@ class ZooKeeperRegistry(Registry):
                 raise
 
     def _set_state(self, planned: _Plan) -> Operation:
-        state = planned.state.describing(planned.change.image)._replace(incarnation=self._incarnation)
-        return Set(znodes.STATE, state.encoded(), self._node_version)
+        return Set(znodes.STATE, planned.state.describing(planned.change.image).encoded(), self._node_version)
 
     def _took_place(self, planned: _Plan) -> None:
         self._image, self._state = planned.change.image, planned.state
