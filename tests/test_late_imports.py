@@ -23,6 +23,7 @@ OF_BROKERS = (
 EARLY = {
     "broker/server.py": {"_open_registry": "at a start"},
     "broker/startup/directory_age.py": {"_of_former_topics": "at a start"},
+    "broker/startup/refused_start.py": {"_introduce": "at a start"},
     "broker/startup/registry_age.py": {"image_not_older_than_copies": "at a start"},
     "broker/startup/zookeeper_start.py": {
         **dict.fromkeys(("open_zookeeper_store", "_open", "check_access", "_access", "_tls_context"), "at a start")
