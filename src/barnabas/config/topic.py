@@ -3,8 +3,6 @@
 
 Where we differ: `segment.bytes` may be as small as 14, as in Kafka before 4.0, so that tests can roll segments quickly.
 Tiered storage is not offered, so `remote.storage.enable=true` is refused exactly as a Kafka broker without it does.
-`max.decompressed.message.bytes` bounds what is written. What is stored already is compacted and found by time whatever its
-size, within the bound of all batches; in Kafka both fail until the setting is raised again.
 """
 
 import logging
@@ -122,7 +120,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
         _topic("max.compaction.lag.ms", _LONG, LONG_MAX, at_least(1), ("log.cleaner.max.compaction.lag.ms",),
                "A record is compacted no later than this after it was written."),
         _topic("max.decompressed.message.bytes", _INT, RECORD_BYTES_MAX, between(1, RECORD_BYTES_MAX), ("max.decompressed.message.bytes",),
-               "Largest record that a compressed batch may hold, in bytes as it is without compression. A larger one is refused; what is stored already is compacted and found by time whatever its size."),
+               "Largest record that a compressed batch may hold, in bytes as it is without compression. A larger one is refused. A topic that has one already, from before the setting was lowered, is neither compacted nor searched by time where it stands, as in Kafka."),
         _topic("max.message.bytes", _INT, 1024**2 + 12, at_least(0), ("message.max.bytes",),
                "Largest batch that may be written, in bytes, after compression."),
         _topic("message.timestamp.after.max.ms", _LONG, 3_600_000, at_least(0), ("log.message.timestamp.after.max.ms",),

@@ -658,14 +658,16 @@ class UnifiedLog:
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """Returns the first record whose timestamp is at or after `timestamp` (ms). Reads the batch that contains
-        it."""
+        it. Raises InvalidRecord if that holds larger records than the topic allows now."""
+        start, limit = self.offsets.log_start_offset, self.config.max_decompressed_message_bytes
         with self._storage_errors():
-            return timestamp_search.offset_for_timestamp(self._segments, timestamp, self.offsets.log_start_offset)
+            return timestamp_search.offset_for_timestamp(self._segments, timestamp, start, limit)
 
     def max_timestamp(self) -> TimestampOffset | None:
-        """Returns the first record with the largest timestamp; None for an empty log."""
+        """Returns the first record with the largest timestamp; None for an empty log. Raises InvalidRecord, too."""
+        start, limit = self.offsets.log_start_offset, self.config.max_decompressed_message_bytes
         with self._storage_errors():
-            return timestamp_search.max_timestamp(self._segments, self.offsets.log_start_offset)
+            return timestamp_search.max_timestamp(self._segments, start, limit)
 
     def offset_for_leader_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
         """Returns the largest leader epoch at or below `epoch` and its end offset; (-1, -1) if the log does not know

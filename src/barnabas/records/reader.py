@@ -15,7 +15,16 @@ from barnabas.records.compression import DECOMPRESSED_MAX_BYTES, NONE, DamagedDa
 from barnabas.records.legacy import SIZE_MIN, LegacyMessage, read_message, records_of
 from barnabas.records.record import Headers, Record
 
-__all__ = ["Headers", "Record", "iter_any", "iter_entries", "iter_records", "read_records", "records_of_entry"]
+__all__ = [
+    "Headers",
+    "Record",
+    "iter_any",
+    "iter_entries",
+    "iter_records",
+    "read_records",
+    "records_of_entry",
+    "records_section",
+]
 
 _MAGIC_POSITION: Final = 16
 _LENGTH: Final = Struct(">i")

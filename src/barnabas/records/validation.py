@@ -91,6 +91,7 @@ __all__ = [
     "RefusedTimestamps",
     "TooMuchWork",
     "ValidatedBatch",
+    "check_record_sizes",
     "own_batch",
     "record_errors_of",
     "validate_produce",
@@ -193,8 +194,7 @@ def validate_produce(
     recodes = target >= 0 and target != codec
     if codec:
         data, position = _decompressed(data, header, policy, recodes, at_once), 0
-        if len(data) > policy.record_max_bytes:
-            _check_sizes(data, count, policy.record_max_bytes)
+        check_record_sizes(data, count, policy.record_max_bytes)
     elif recodes and at_once and size > _AT_ONCE_RECODED_BYTES_MAX:
         raise TooMuchWork(f"{size} bytes are to be compressed")
     max_timestamp = _check_records(data, position, header, policy, now_ms, at_once)
@@ -298,8 +298,11 @@ def _decompressed(data: bytes, header: BatchHeader, policy: AppendPolicy, recode
         raise UnknownServerError(f"the records cannot be decompressed: {error}") from None
 
 
-def _check_sizes(data: bytes, count: int, limit: int) -> None:
-    """Raises InvalidRecord for a record with more bytes than the limit; what is no record is left to other checks."""
+def check_record_sizes(data: bytes, count: int, limit: int) -> None:
+    """Raises InvalidRecord if one of the first `count` uncompressed records has more bytes than the limit; what is no
+    record is left to other checks."""
+    if len(data) <= limit:
+        return
     position = 0
     for index in range(count):
         raw = shift = 0

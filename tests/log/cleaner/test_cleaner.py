@@ -1,6 +1,7 @@
 """The batches that a cleaning leaves of a log. Each test runs on the compiled kernels and on their source."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from struct import pack
 
@@ -384,6 +385,26 @@ def test_a_damaged_compressed_batch_is_named(rig: CleanerRig) -> None:
     mend_crc(rig)
     rig.clean()
     assert "gzip" in rig.uncleanable()
+
+
+@pytest.mark.parametrize("is_clean", [False, True], ids=["while-it-is-mapped", "while-it-is-filtered"])
+def test_a_record_that_is_larger_than_the_topic_allows_now_waits_for_the_limit(rig: CleanerRig, is_clean: bool) -> None:
+    rig.put(("a", "1" * 1000), ("b", "2"), compression="gzip")
+    rig.roll()
+    if is_clean:
+        rig.clean()
+    rig.put(("b", "3"))
+    rig.roll()
+    before, allowed = rig.values(), rig.log.config
+    rig.log.config = replace(allowed, max_decompressed_message_bytes=999)
+    assert rig.clean() == 1
+    state = rig.cleaner.state(TP)
+    assert "record 0 has 10" in state.failure
+    assert "max.decompressed.message.bytes is 999" in state.failure
+    assert (rig.values(), state.uncleanable) == (before, "")
+    rig.log.config, rig.clock.now_ms = allowed, state.retry_ms
+    rig.clean()
+    assert [value for _, _, value in rig.values()] == ["1" * 1000, "3"]
 
 
 def test_older_formats_are_left_alone(rig: CleanerRig) -> None:

@@ -1,5 +1,10 @@
 """Records are found by their timestamps."""
 
+from dataclasses import replace
+
+import pytest
+
+from barnabas.errors import InvalidRecord
 from barnabas.records.record import Record
 
 
@@ -14,6 +19,25 @@ class TestTimestamps:
         assert tuple(log.offset_for_timestamp(1022)) == (1023, 6, 6)
         assert log.offset_for_timestamp(1024) is None
         assert tuple(log.max_timestamp()) == (1023, 6, 6)
+
+    def test_a_search_ends_at_a_record_that_is_larger_than_the_topic_allows_now(self, rig) -> None:
+        log = rig.log()
+        for base, compression in ((0, "none"), (10, "gzip")):
+            records = [Record(0, 1000 + base + step, b"k", b"v" * size) for step, size in ((1, 1), (2, 1000), (3, 1))]
+            log.append_as_leader(rig.batch_of(records, compression=compression), 6)
+        whole = log.config
+        log.config = replace(whole, max_decompressed_message_bytes=999)
+        assert log.offset_for_timestamp(1003).offset == 2, "an uncompressed one has another limit"
+        assert log.offset_for_timestamp(1011).offset == 3, "what is behind the record does not matter"
+        for search in (
+            lambda: log.offset_for_timestamp(1012),
+            lambda: log.offset_for_timestamp(1013),
+            log.max_timestamp,
+        ):
+            with pytest.raises(InvalidRecord, match=r"record 1 has .* max\.decompressed\.message\.bytes is 999"):
+                search()
+        log.config = whole
+        assert log.offset_for_timestamp(1013).offset == log.max_timestamp().offset == 5
 
     def test_what_was_deleted_is_not_found(self, rig) -> None:
         log = rig.log()

@@ -27,6 +27,7 @@ from barnabas.records.compression import (
     compress_lz4_blocks,
     decompress,
 )
+from barnabas.records.validation import check_record_sizes
 from barnabas.types import Offset
 
 __all__ = ["Cleaner", "CleanerHost", "Uncleanable", "map_capacity"]
@@ -62,7 +63,8 @@ def map_capacity(buffer_bytes: int, load_factor: float, offsets: int) -> tuple[i
 
 
 class Cleaner:
-    """Runs one job. `run` raises Uncleanable, OSError, and the errors of the host."""
+    """Runs one job. `run` raises Uncleanable, OSError, the errors of the host, and InvalidRecord for a record that is
+    larger than the topic allows now."""
 
     def __init__(self, job: CleaningJob, host: CleanerHost) -> None:
         self._job = job
@@ -128,7 +130,7 @@ class Cleaner:
                 transactions.is_needed(header, memoryview(data)[at : at + header.size_bytes])
             elif not transactions.is_aborted(header) and header.last_offset >= first_dirty:
                 check_crc(data, at)
-                return offsets.map_batch(data, at, *uncompressed(header, data, at))
+                return offsets.map_batch(data, at, *uncompressed(header, data, at, job.record_max_bytes))
             offsets.skip_to(header.next_offset)
             return True
 
@@ -295,7 +297,9 @@ class _GroupCleaning:
 
     def _filter_records(self, header: BatchHeader, data: bytes, at: int) -> None:
         batches = self._filter
-        records, start, end = uncompressed(header, data, at) if batches.judges_records(data, at) else (b"", 0, 0)
+        records, start, end = b"", 0, 0
+        if batches.judges_records(data, at):
+            records, start, end = uncompressed(header, data, at, self._cleaning.job.record_max_bytes)
         if batches.stands(data, at, records, start, end):
             batches.parts.append(data[at : at + header.size_bytes])
         elif batches.is_empty or header.compression_type == NONE:
@@ -307,11 +311,13 @@ class _GroupCleaning:
             batches.append_batch(data, at, compress_lz4_blocks(kept) if codec == LZ4 else compress(codec, kept))
 
 
-def uncompressed(header: BatchHeader, data: bytes, at: int) -> tuple[bytes, int, int]:
-    """Returns bytes with the uncompressed records of the batch at `at`, and their range."""
+def uncompressed(header: BatchHeader, data: bytes, at: int, record_max_bytes: int) -> tuple[bytes, int, int]:
+    """Returns bytes with the uncompressed records of the batch at `at`, and their range. Raises InvalidRecord for one
+    in a compressed batch that is larger than `record_max_bytes`."""
     if header.compression_type == NONE:
         return data, at + HEADER_SIZE, at + header.size_bytes
     records = decompress(header.compression_type, memoryview(data)[at + HEADER_SIZE : at + header.size_bytes])
+    check_record_sizes(records, header.record_count, record_max_bytes)
     return records, 0, len(records)
 
 

@@ -8,6 +8,7 @@ import json
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
+from barnabas.config.log_config import RECORD_BYTES_MAX
 from barnabas.types import Offset, ProducerId
 
 __all__ = ["EVENT_MAX_BYTES", "JOB_MAX_BYTES", "BrokenFrame", "CleanerConfig", "CleaningJob", "Frames", "frame"]
@@ -54,6 +55,8 @@ class CleaningJob:
     """The last offsets of the active producers' last batches."""
     marker_epochs: tuple[tuple[ProducerId, int], ...] = ()
     """Producer id and epoch of the active producers that have only end markers in their epoch."""
+    record_max_bytes: int = RECORD_BYTES_MAX
+    """The largest record in a compressed batch (max.decompressed.message.bytes)."""
     limits: CleanerConfig = CleanerConfig()
 
     def pack(self) -> bytes:

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Final
 
-from barnabas.errors import KafkaStorageError
+from barnabas.errors import InvalidRecord, KafkaStorageError
 from barnabas.log.cleaner.cleaner import Cleaner, Uncleanable
 from barnabas.log.cleaner.cleaner_protocol import JOB_MAX_BYTES, CleaningJob, Frames, frame
 from barnabas.log.log_damage import is_disk_error
@@ -98,6 +98,8 @@ def perform(job: CleaningJob, host: Any) -> None:
         Cleaner(job, host).run()
     except (Uncleanable, KafkaStorageError) as error:
         host.tell({"event": "failed", "kind": "uncleanable", "reason": str(error)})
+    except InvalidRecord as error:  # the limit was lowered, and may be raised again
+        host.tell({"event": "failed", "kind": "temporary", "reason": str(error)})
     except MemoryError:
         reason = f"there is no memory for a map of {job.limits.dedupe_buffer_size} bytes"
         host.tell({"event": "failed", "kind": "temporary", "reason": reason})

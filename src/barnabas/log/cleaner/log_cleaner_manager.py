@@ -226,6 +226,7 @@ class LogCleanerManager:
             index_interval_bytes=config.index_interval_bytes,
             kept_offsets=tuple(entry.last_offset for entry in producers if 0 <= entry.last_offset < end_offset),
             marker_epochs=tuple((p.producer_id, p.producer_epoch) for p in producers if p.last_offset < 0),
+            record_max_bytes=config.max_decompressed_message_bytes,
             limits=self._limits(),
         )
 
