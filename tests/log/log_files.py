@@ -1,7 +1,10 @@
 """The bytes of a log's segments, and disks that refuse."""
 
+import contextlib
 import errno
 import os
+import resource
+from collections.abc import Iterator
 
 import pytest
 
@@ -40,3 +43,14 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, name: str, part: str, code: int = e
         return real(path, *args, **kwargs)
 
     monkeypatch.setattr(os, name, call)
+
+
+@contextlib.contextmanager
+def no_descriptors() -> Iterator[None]:
+    """The context in which the process cannot open anything, whatever it closes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -9,7 +9,7 @@ from barnabas.errors import KafkaStorageError
 from barnabas.log.directories.disk import Disk
 from barnabas.log.indexes.transaction_index import TransactionIndex
 from barnabas.log.log_loader import Verification
-from log.log_files import contents, refuse
+from log.log_files import contents, no_descriptors, refuse
 
 
 def test_a_full_disk_fails_the_append_and_nothing_else(rig) -> None:
@@ -226,3 +226,20 @@ def test_want_of_descriptors_fails_the_append_and_nothing_else(rig, monkeypatch)
         with pytest.raises(KafkaStorageError, match="Too many open files"):
             log.read(0, 100, upper_bound=1, min_one_message=True)
     assert rig.append(log).first_offset == 1
+
+
+@pytest.mark.parametrize("end", [7, 0], ids=["partly", "fully"])
+def test_a_truncation_without_descriptors_changes_nothing(rig, end: int) -> None:
+    log = rig.log(segment_bytes=200)
+    for _ in range(5):
+        rig.append(log, 2)
+    if not end:
+        log.delete_records(4)
+        log.delete_old_segments(rig.clock.now_ms)
+    with no_descriptors(), pytest.raises(KafkaStorageError, match="Too many open files"):
+        log.truncate_to(end)
+    assert (log.offline_reason, log.log_end_offset) == (None, 10)
+    assert rig.append(log, 2).first_offset == 10
+    log.truncate_to(end)
+    assert log.log_end_offset == end - end % 2
+    assert rig.append(log, 2).first_offset == end - end % 2

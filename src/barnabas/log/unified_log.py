@@ -47,6 +47,8 @@ producer raises the bound by _PRODUCER_DEBT. This bounds the headers that a rest
 state."""
 _BATCH_DEBT: Final = 2048
 _PRODUCER_DEBT: Final = 4096
+_DESCRIPTORS_MIN: Final = 6
+"""More than a truncation or a swap of segments opens at once."""
 
 _pack_prefix = PREFIX.pack
 _log = logging.getLogger(__name__)
@@ -474,6 +476,12 @@ class UnifiedLog:
         except (OSError, KafkaError) as error:
             raise self.take_offline(f"{work} in {self.directory} failed: {error}") from error
 
+    def require_descriptors(self) -> None:
+        """Raises KafkaStorageError if a few files cannot be opened now. Called before work that takes the log offline
+        if it ends half-way: descriptors come back by themselves."""
+        with self._storage_errors():
+            self._pool.require(_DESCRIPTORS_MIN)
+
     def _check_writable(self) -> None:
         self.check_online()
         if self._tail_dirty and not self.active_segment.cut_tail():
@@ -690,6 +698,7 @@ class UnifiedLog:
             self.truncate_fully_and_start_at(offset)
             return True
         self.check_online()
+        self.require_descriptors()
         self.truncations += 1
         self._lower_recovery_point(max(offset, self.offsets.log_start_offset))
         with self._offline_on_error(f"truncating to {offset}"):
@@ -740,6 +749,7 @@ class UnifiedLog:
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
         """Removes all records. The next one gets `offset`. Raises KafkaStorageError."""
         self.check_online()
+        self.require_descriptors()
         self.truncations += 1
         with self._storage_errors():
             self._lower_checkpoints(offset)  # first: an empty log would start where the checkpoint says

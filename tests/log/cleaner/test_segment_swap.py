@@ -1,5 +1,6 @@
 """Killed at any step of a cleaning: the next start finds every record that stands, whole and readable."""
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from barnabas.log.cleaner.file_names import cleaned_path
 from barnabas.log.cleaner.segment_swap import cleaned_files, finish_swaps
 from barnabas.log.directories.disk import Disk
 from log.cleaner.cleaner_rig import TP, CleanerRig, MakeRig, Seen, latest
+from log.log_files import no_descriptors
 
 CALLS = ("open", "write", "writev", "fsync", "rename", "utime", "unlink", "replace")
 """The calls that change files; a kill comes before one of them."""
@@ -253,6 +255,27 @@ def test_a_rename_that_fails_at_first_changes_nothing(make_rig: MakeRig, monkeyp
     rig.clock.now_ms += 1000
     rig.clean()
     assert [record.offset for record in rig.read()] == [1]
+
+
+def test_a_swap_without_descriptors_changes_nothing(rig: CleanerRig) -> None:
+    rig.put(("a", "1"))
+    rig.put(("a", "2"))
+    rig.roll()
+    before = rig.values()
+    with contextlib.ExitStack() as stack:
+
+        def take_descriptors(event: dict[str, Any]) -> None:
+            if event["event"] == "cleaned":
+                stack.enter_context(no_descriptors())
+
+        rig.worker.before_event = take_descriptors
+        assert rig.cleaner.run()
+    state = rig.cleaner.state(TP)
+    assert "Too many open files" in state.failure
+    assert (rig.log.offline_reason, rig.files(".swap"), rig.values()) == (None, [], before)
+    rig.worker.before_event, rig.clock.now_ms = lambda event: None, state.retry_ms
+    rig.clean()
+    assert [value for _, _, value in rig.values()] == ["2"]
 
 
 def test_a_rename_that_fails_later_stops_the_writing_until_a_restart(

@@ -89,3 +89,24 @@ def test_a_file_is_closed_with_its_last_slice(tmp_path) -> None:
     del piece
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
+
+
+def test_descriptors_that_are_required_come_from_holders_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, member, free, opened = ResourcePool(3), Member(), 3, []
+    pool.add(member)
+
+    def open_file(path: str, flags: int) -> int:
+        if len(opened) == free + (not member.open):
+            raise OSError(errno.EMFILE, "Too many open files")
+        opened.append(len(opened))
+        return opened[-1]
+
+    monkeypatch.setattr("os.open", open_file)
+    monkeypatch.setattr("os.close", opened.remove)
+    pool.require(3)
+    assert member.open
+    pool.require(4)
+    assert (member.open, opened) == (False, [])
+    with pytest.raises(OSError, match="Too many open files"):
+        pool.require(5)
+    assert opened == []

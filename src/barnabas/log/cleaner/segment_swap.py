@@ -33,9 +33,11 @@ _log = logging.getLogger(__name__)
 def swap_in(log: UnifiedLog, old: Sequence[LogSegment], token: str) -> None:
     """Replaces `old` by the cleaned segment with the same base offset.
 
-    Raises OSError if the cleaning's files cannot be renamed: nothing has changed then. Raises KafkaStorageError if a
-    later step fails: the log then takes no more writes, and the next start finishes the work.
+    Raises OSError if the cleaning's files cannot be renamed, and KafkaStorageError if the process has no descriptors
+    left: nothing has changed then. Raises KafkaStorageError if a later step fails: the log then takes no more writes,
+    and the next start finishes the work.
     """
+    log.require_descriptors()
     base_offset = old[0].base_offset
     cleaned = {suffix: cleaned_path(log.directory, base_offset, suffix, token) for suffix in _TO_SWAP}
     try:

@@ -171,10 +171,25 @@ class ResourcePool:
             member.release()
         return open_file(path)
 
+    def require(self, count: int) -> None:
+        """Makes sure that the process can open so many files at once: closes those of the holders if it cannot. Raises
+        OSError before work that must not end half-way for want of a descriptor."""
+        opened: list[int] = []
+        try:
+            while len(opened) < count:
+                opened.append(self.open(_open_to_read, os.devnull))
+        finally:
+            for fd in opened:
+                os.close(fd)
+
     def discard(self, member: Evictable) -> None:
         """Removes a holder that has closed its descriptor itself."""
         with self._lock:
             self._members.pop(member, None)
+
+
+def _open_to_read(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def default_pool_limit() -> int:
