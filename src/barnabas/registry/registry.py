@@ -373,9 +373,6 @@ class Registry(ABC):
         """Returns the 32 random bytes by which the cluster's brokers authenticate to each other. The founder makes
         them, and they never change. Only the brokers' user can read them in the store."""
 
-    shares_incarnation = False
-    """Whether a copy of the store's disk has its incarnation, and the addresses at which the brokers can be reached."""
-
     @abstractmethod
     def incarnation(self) -> str:
         """Returns a text that a copy of the store does not share. It stays what it is while a broker runs."""

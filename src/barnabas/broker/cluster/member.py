@@ -2,8 +2,7 @@
 duties of the controller.
 
 The image of a broker that is not the controller changes by the controller's pushes. It reads the registry itself only
-at its start, and when the controller does not answer: then another one may have to be elected. Where the registry can
-be copied with its incarnation, a broker also reads whether a new controller is one by its own registry.
+at its start, and when the controller does not answer: then another one may have to be elected.
 """
 
 import asyncio
@@ -35,14 +34,7 @@ from barnabas.config.broker import BrokerConfig
 from barnabas.config.endpoints import Endpoint
 from barnabas.connection.broker.cluster_connections import ConnectionSettings
 from barnabas.controller.controller import Controller
-from barnabas.errors import (
-    BarnabasError,
-    InconsistentClusterId,
-    KafkaError,
-    NotController,
-    StaleControllerEpoch,
-    error_for,
-)
+from barnabas.errors import BarnabasError, KafkaError, NotController, StaleControllerEpoch, error_for
 from barnabas.metadata.delta import MetadataChange
 from barnabas.metadata.refused_broker import RefusedBroker
 from barnabas.metadata.update import UpdateReceiver
@@ -139,8 +131,6 @@ class ClusterMember:
         self.duties: ControllerDuties | None = None
         """The duties of the controller, while this broker is."""
         self._receiver: UpdateReceiver | None = None
-        self._confirmed: tuple[int, int, int] | None = None
-        """Node id, registration's epoch and epoch of the last controller that this broker's registry has named."""
         self._fetchers: ReplicaFetcherManager | None = None
         self._has_resigned = False
         """Whether this broker has resigned as the controller, and no other one has taken the role since."""
@@ -189,10 +179,6 @@ class ClusterMember:
     def refused_brokers(self) -> list[RefusedBroker]:
         """Returns those that this broker has refused lately, because they do not belong to the cluster."""
         return self._listener.refusals.kept()
-
-    def note_refused(self, identity: PeerIdentity, host: str, problem: str) -> None:
-        """Remembers a broker that does not belong to the cluster, for `refused_brokers`."""
-        self._listener.refusals.note(identity, host, problem)
 
     @property
     def is_controller(self) -> bool:
@@ -439,38 +425,17 @@ class ClusterMember:
 
     # --- metadata ---------------------------------------------------------------------------------------------------
 
-    async def receive(self, request: PushMetadataRequest) -> int:
+    def receive(self, request: PushMetadataRequest) -> int:
         """Takes over a part of an update from the controller, and returns the version of the image afterwards. Raises
-        StaleControllerEpoch; InconsistentClusterId for the controller of a copy; and RegistryUnavailable."""
+        StaleControllerEpoch."""
         receiver = self._receiver
         assert receiver is not None
-        update = update_of(request)
-        sender = request.controller_id, request.controller_broker_epoch, request.controller_epoch
-        if self._broker.registry.shares_incarnation and sender != self._confirmed:
-            await self._broker.controller.call(Controller.refresh, until_known=False)
-            self._confirm(*sender)
-            self._confirmed = sender
         if request.controller_epoch < receiver.controller_epoch or request.cluster_id != self._broker.cluster_id:
             raise StaleControllerEpoch(f"the controller is in epoch {receiver.controller_epoch}")
-        change = receiver.receive(update)
+        change = receiver.receive(update_of(request))
         if change is not None:
             self._broker.metadata_changed(change)
         return receiver.image.version
-
-    def _confirm(self, controller_id: int, broker_epoch: int, controller_epoch: int) -> None:
-        """Raises an error unless the image, which was just read, has this controller. It is later than the update, so
-        it may have the next one already; an earlier one or another one of the same epoch is of another registry."""
-        image = self._broker.image
-        known = image.brokers.get(image.controller_id)
-        is_known = (image.controller_id, image.controller_epoch) == (controller_id, controller_epoch)
-        if known is not None and not is_known and controller_epoch >= image.controller_epoch:
-            raise InconsistentClusterId(
-                f"broker {controller_id} is the controller in epoch {controller_epoch} of another registry: in that of "
-                f"this broker it is broker {known.node_id} in epoch {image.controller_epoch}; stop the one that is a "
-                "copy, with its ZooKeeper"
-            )
-        if known is None or not is_known or broker_epoch not in (known.epoch, -1):
-            raise StaleControllerEpoch(f"the controller is in epoch {image.controller_epoch}")
 
     def image_changed(self, change: MetadataChange) -> None:
         """Follows a new image, which the broker has taken over."""

@@ -105,7 +105,6 @@ class _Plan(NamedTuple):
 class ZooKeeperRegistry(Registry):
     """Each broker process makes its own object, with the same `access`."""
 
-    shares_incarnation = True
     max_changes_per_write = 500
     max_leader_changes = MAX_LEADER_CHANGES
 
