@@ -16,6 +16,7 @@ from typing import Any
 from unittest import mock
 
 from barnabas.broker import controller_thread, loop_watchdog, server
+from barnabas.broker.cluster import member
 from barnabas.connection.drivers import aio
 from barnabas.log import log_manager
 from barnabas.network import acceptor, connection
@@ -114,6 +115,7 @@ def surroundings(world: World, network: Network, directory: Path, level: int) ->
             (log_manager, "read_boot_id", lambda: world.host.boot if world.host is not None else ""),
             (server, "_SESSIONS_WAITED", 0),  # nothing else happens in the simulated world while a broker starts
             (server, "tell_who_has_the_node_id", lambda *_: None),  # it would use a real socket
+            (member, "place_of", lambda _: "its machine"),  # which has the name of a temporary directory
             (processes, "_own", lambda: own),
             (processes, "_serials", count(1)),
             (processes, "_running", {}),

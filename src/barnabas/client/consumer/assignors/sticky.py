@@ -121,11 +121,14 @@ def _assign(
     had: Mapping[str, LastAssignment],
     racks: ReplicaRacks,
 ) -> Assignments:
-    owners = _owners(members, partition_counts, had)
     subscribers = subscribers_of(members, partition_counts)
     matter = racks_matter(
         members, (each for name in subscribers for each in racks_of(name, partition_counts[name], racks))
     )
+    if matter:  # equals are told apart by their order, which must not be that in which they have joined
+        members = sorted(members, key=lambda member: member.member_id)
+        subscribers = subscribers_of(members, partition_counts)
+    owners = _owners(members, partition_counts, had)
     if all(len(wanting) == len(members) for wanting in subscribers.values()):
         far = far_from_owners(owners, members, racks) if matter else ()
         assignments = _even(members, subscribers, partition_counts, owners, far)
