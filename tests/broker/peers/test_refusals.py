@@ -8,50 +8,40 @@ from barnabas.broker.peers.identity import PLACE_MAX, PeerIdentity, place_of
 from barnabas.broker.peers.refusals import KEPT_MAX, KEPT_MS, Refusals
 from barnabas.broker.process.failure_log import FailureLog
 from barnabas.metadata.refused_broker import RefusedBroker
+from hand_clock import HandClock
 
 COPY = PeerIdentity("c", 1, -1, "1.0", place="machine m, data in /copy")
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def wall_ms(self) -> int:
-        return round(self.now_s * 1000)
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def refusals(clock: Clock) -> Refusals:
+def refusals(clock: HandClock) -> Refusals:
     return Refusals(FailureLog(logging.getLogger("test.refusals"), clock), clock)
 
 
 def test_one_that_comes_again_is_counted_and_logged_once(
-    refusals: Refusals, clock: Clock, caplog: pytest.LogCaptureFixture
+    refusals: Refusals, clock: HandClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(100):
         refusals.note(COPY, "10.0.0.7", "no")
-        clock.now_s += 60
-    assert refusals.kept() == [RefusedBroker(1, "10.0.0.7", COPY.place, "no", 100, 1_000_000 + 99 * 60_000)]
+        clock.now += 60
+    assert refusals.kept() == [RefusedBroker(1, "10.0.0.7", COPY.place, "no", 100, 1_700_001_000_000 + 99 * 60_000)]
     assert caplog.messages == ["refused broker 1 from 10.0.0.7 (machine m, data in /copy): no"]
 
 
-def test_they_are_forgotten_after_a_day(refusals: Refusals, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+def test_they_are_forgotten_after_a_day(refusals: Refusals, clock: HandClock, caplog: pytest.LogCaptureFixture) -> None:
     refusals.note(COPY, "10.0.0.7", "no")
-    clock.now_s += KEPT_MS / 1000 - 20
+    clock.now += KEPT_MS / 1000 - 20
     refusals.note(COPY._replace(place=""), "10.0.0.7", "no")
     assert [str(each) for each in refusals.kept()] == [
         "broker 1 from 10.0.0.7 (machine m, data in /copy)",
         "broker 1 from 10.0.0.7",
     ]
-    clock.now_s += 20
+    clock.now += 20
     assert [each.place for each in refusals.kept()] == [""]
     refusals.note(COPY, "10.0.0.7", "no")
     assert len(caplog.messages) == 3, "it is told anew"

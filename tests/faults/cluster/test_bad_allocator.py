@@ -119,8 +119,9 @@ def test_a_process_has_heard_of_nothing_before_it_runs(allocator: BadAllocator, 
 
 
 @needs_testcapi
-def test_one_that_has_no_event_loop_yet_is_spared(allocator: BadAllocator, start: Start) -> None:
-    process = start(WITHOUT)
+@pytest.mark.parametrize("program", [WITHOUT, BEFORE], ids=["before-its-event-loop", "about-to-end"])
+def test_one_that_loads_code_or_ends_is_spared(allocator: BadAllocator, start: Start, program: str) -> None:
+    process = start(program)
     allocator.deny(process, 1_000, 1)
     assert ask(process) == "granted"
     assert allocator.heard(process)
@@ -134,14 +135,6 @@ def test_the_next_process_follows_the_next_order(allocator: BadAllocator, start:
     assert ask(second) == "granted"
     allocator.deny(second, 1_000, 1)
     assert ask(second) == "denied"
-
-
-@needs_testcapi
-def test_one_that_is_about_to_end_lives_until_then(allocator: BadAllocator, start: Start) -> None:
-    process = start(BEFORE)
-    allocator.deny(process, 1_000, 1)
-    assert ask(process) == "granted"
-    assert allocator.heard(process)
 
 
 def test_one_that_does_not_listen_gets_no_signal(allocator: BadAllocator, start: Start) -> None:

@@ -75,8 +75,9 @@ _BETWEEN_BROKERS: Final = (
     *(ApiKey.FETCH, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.DESCRIBE_LOG_DIRS),
     *(ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.WRITE_TXN_MARKERS),
 )
-codecs.lookup("idna")  # names are looked up by it: what found no memory for it once would never find another broker
 """The APIs of clients that brokers ask of each other."""
+
+codecs.lookup("idna")  # names are looked up by it: what found no memory for it once would never find another broker
 
 
 def connection_settings(config: BrokerConfig) -> ConnectionSettings:
