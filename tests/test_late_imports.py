@@ -5,21 +5,14 @@ import errno
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-import barnabas
 from barnabas import late_imports
 from barnabas.late_imports import import_late
+from broker_sources import broker_sources
 
-PACKAGE = Path(barnabas.__file__).parent
-OF_BROKERS = (
-    *("broker", "config", "controller", "coordinator", "log", "metadata", "network", "protocol", "records"),
-    *("registry", "replication", "connection/broker", "connection/drivers/aio.py"),
-)
-"""The code that runs in a broker."""
 EARLY = {
     "broker/server.py": {"_open_registry": "at a start"},
     "broker/startup/directory_age.py": {"_of_former_topics": "at a start"},
@@ -106,13 +99,11 @@ def late(source: str) -> Iterator[tuple[str, int]]:
 
 def test_a_running_broker_imports_by_the_function_that_keeps_a_descriptor() -> None:
     assert list(late("import a\nclass B:\n def f():\n  if x:\n   import c\n")) == [("f", 5)]
-    places = [PACKAGE / part for part in OF_BROKERS]
-    paths = [path for place in places for path in (place, *place.rglob("*.py")) if path.suffix == ".py"]
-    assert len(paths) > 300
+    sources = list(broker_sources("config", "protocol", "records"))
+    assert len(sources) > 300
     found: dict[str, set[str]] = {}
-    for path in paths:
-        for function, line in late(path.read_text()):
-            name = str(path.relative_to(PACKAGE))
+    for name, source in sources:
+        for function, line in late(source):
             assert function in EARLY.get(name, {}), f"{name}:{line}: {function} needs `import_late`"
             found.setdefault(name, set()).add(function)
     assert found == {name: {*functions} for name, functions in EARLY.items()}, "entries that are out of date"

@@ -3,20 +3,14 @@
 import ast
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from barnabas import out_of_memory
 from barnabas.out_of_memory import end_if_out_of_memory
 from barnabas.thread_pool import ThreadPool
+from broker_sources import broker_sources
 
-PACKAGE = Path(out_of_memory.__file__).parent
-OF_BROKERS = (
-    *("broker", "controller", "coordinator", "log", "metadata", "network", "registry", "replication"),
-    *("connection/broker", "connection/drivers/aio.py", "thread_pool.py"),
-)
-"""The code that runs in a broker."""
 ENDS = {"end_if_out_of_memory", "report", "call_exception_handler"}
 """Functions that end a broker whose memory has run out: `report` is a FailureLog's."""
 HARMLESS = {
@@ -102,13 +96,11 @@ def test_what_goes_on_is_found(handler: str, is_told: bool) -> None:
 
 
 def test_no_handler_in_a_broker_goes_on_without_memory() -> None:
-    places = [PACKAGE / part for part in OF_BROKERS]
-    paths = [path for place in places for path in (place, *place.rglob("*.py")) if path.suffix]
-    assert len(paths) > 200
+    sources = list(broker_sources("thread_pool.py"))
+    assert len(sources) > 200
     found: dict[str, set[str]] = {}
-    for path in paths:
-        for function, line in goes_on(path.read_text()):
-            name = str(path.relative_to(PACKAGE))
+    for name, source in sources:
+        for function, line in goes_on(source):
             assert function in HARMLESS.get(name, {}), f"{name}:{line}: {function} goes on after a MemoryError"
             found.setdefault(name, set()).add(function)
     assert found == {name: {*functions} for name, functions in HARMLESS.items()}, "entries that are out of date"
