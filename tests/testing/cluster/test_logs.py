@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from barnabas.records.builder import build_batch
 from barnabas.records.record import Record
-from barnabas.testing.cluster.logs import read_log
+from barnabas.testing.cluster import logs
+from barnabas.testing.cluster.logs import LoggedBatch, read_log, read_replica
 
 
 def batch_at(offset: int, *values: bytes) -> bytes:
@@ -34,3 +37,20 @@ def test_what_is_not_whole_is_left_out(tmp_path: Path) -> None:
     (tmp_path / f"{0:020d}.log").write_bytes(whole + bytes(4096))
     assert [batch.data for batch in read_log(tmp_path)] == [whole], "space that was allocated ahead"
     assert read_log(tmp_path / "not-there") == []
+
+
+def test_a_log_that_moves_to_another_directory_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = (tmp_path / name / "t-0" for name in ("old", "new"))
+    new.parent.mkdir()
+    old.mkdir(parents=True)
+    (old / f"{0:020d}.log").write_bytes(batch_at(0, b"a"))
+
+    def move_and_read(directory: Path) -> list[LoggedBatch]:
+        if old.exists():
+            old.rename(new)
+        return read_log(directory)
+
+    monkeypatch.setattr(logs, "read_log", move_and_read)
+    found = read_replica([old.parent, new.parent], "t-0")
+    assert found is not None and len(found) == 1
+    assert read_replica([old.parent, new.parent], "t-1") is None

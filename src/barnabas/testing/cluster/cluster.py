@@ -35,7 +35,7 @@ from barnabas.testing.checks import (
 from barnabas.testing.clock import SkewedClock
 from barnabas.testing.cluster.broker_process import BrokerProcess, Launcher
 from barnabas.testing.cluster.links import Links
-from barnabas.testing.cluster.logs import LoggedBatch, read_log
+from barnabas.testing.cluster.logs import LoggedBatch, read_replica
 from barnabas.testing.contents import TopicRecord
 from barnabas.testing.disk import FaultyDisk
 from barnabas.testing.exits import at_exit
@@ -466,8 +466,7 @@ class Cluster:
         logs = {
             node_id: log
             for node_id, broker in self._brokers.items()
-            for log_dir in broker.log_dirs
-            if (log := log_dir / f"{topic}-{partition}").is_dir()
+            if (log := read_replica(broker.log_dirs, f"{topic}-{partition}")) is not None
         }
         if self._images():
             replicas = [int(node_id) for node_id in self._partition(topic, partition).replicas]
@@ -475,7 +474,7 @@ class Cluster:
             replicas = list(logs)
             if not replicas:
                 raise UnknownTopicOrPartition(f"no broker runs, and none has a log of {topic}-{partition}")
-        return {node_id: read_log(logs[node_id]) if node_id in logs else [] for node_id in replicas}
+        return {node_id: logs.get(node_id, []) for node_id in replicas}
 
     def records(self, topic: str, partition: int | None = None) -> list[TopicRecord]:
         """Returns the records of the topic below the high watermark, as the leaders have them: those of one partition,
