@@ -195,6 +195,12 @@ class ZooKeeperServer:
 
         return put_back
 
+    def cloned(self, directory: Path) -> "ZooKeeperServer":
+        """Returns another server with a copy of the data of this one, which may run meanwhile."""
+        clone = ZooKeeperServer(directory)
+        shutil.copytree(self._directory / "data", directory / "data", dirs_exist_ok=True)
+        return clone
+
     def kill(self) -> None:
         process, self._process = self._process, None
         if process is not None:

@@ -34,6 +34,7 @@ from barnabas.types import BrokerId
 if TYPE_CHECKING:
     from barnabas.broker.cluster.follower_fetch_sessions import FollowerFetchSessions
     from barnabas.broker.log_dir_moves import LogDirMoves
+    from barnabas.broker.peers.identity import PeerIdentity
     from barnabas.broker.peers.peer_connections import PeerConnections
     from barnabas.metadata.refused_broker import RefusedBroker
     from barnabas.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -67,6 +68,9 @@ class Membership(Protocol):
     def refused_brokers(self) -> "list[RefusedBroker]":
         """Returns those that this broker has refused lately, because they do not belong to the cluster."""
 
+    def note_refused(self, identity: "PeerIdentity", host: str, problem: str) -> None:
+        """Remembers a broker that does not belong to the cluster, for `refused_brokers`."""
+
     def joined(self) -> "asyncio.Future[None]":
         """Returns a future that is done when the controller has taken this broker in: it may lead then."""
 
@@ -85,9 +89,9 @@ class Membership(Protocol):
         """Returns a coroutine of the controller's response to a client's request. It raises NotController if this
         broker has become the controller, and another KafkaError if there is no response."""
 
-    def receive(self, request: "PushMetadataRequest") -> int:
+    async def receive(self, request: "PushMetadataRequest") -> int:
         """Takes over a part of an update from the controller, and returns the version of the image afterwards. Raises
-        StaleControllerEpoch."""
+        StaleControllerEpoch; InconsistentClusterId for the controller of a copy; and RegistryUnavailable."""
 
     async def answer_heartbeat(self, request: "BrokerHeartbeatRequest") -> "BrokerHeartbeatResponse":
         """Answers the heartbeat of another broker, as the controller. Raises KafkaError."""

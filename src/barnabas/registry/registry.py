@@ -373,6 +373,12 @@ class Registry(ABC):
         """Returns the 32 random bytes by which the cluster's brokers authenticate to each other. The founder makes
         them, and they never change. Only the brokers' user can read them in the store."""
 
+    @property
+    def confirms_controllers(self) -> bool:
+        """Whether a broker reads here which controller there is before it believes a new one: a copy of the store's
+        disk has its incarnation, and the addresses of the brokers; and the store is connected."""
+        return False
+
     @abstractmethod
     def incarnation(self) -> str:
         """Returns a text that a copy of the store does not share. It stays what it is while a broker runs."""

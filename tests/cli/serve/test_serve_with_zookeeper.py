@@ -133,8 +133,39 @@ def test_a_copy_of_a_broker_never_takes_its_place(serve: Serve, tmp_path: Path) 
         assert f"data in {tmp_path / name}), last at " in doctor.stdout
 
 
-def test_a_copy_of_the_tree_in_zookeeper_is_another_registry(
-    serve: Serve, zookeeper: ZooKeeperServer, tmp_path: Path
+@contextlib.contextmanager
+def copied_tree(zookeeper: ZooKeeperServer, root: str, _: Path) -> Iterator[str]:
+    """The context in which all of the registry is at another place in ZooKeeper."""
+    with another_program(zookeeper.address) as program:
+        for path in [f"/{root}", *below(program, f"/{root}")]:
+            content, status = program.get(path)
+            if not status.ephemeralOwner:
+                program.create(path.replace(root, f"{root}-copy", 1), content)
+    yield f"{zookeeper.address}/{root}-copy"
+
+
+@contextlib.contextmanager
+def copied_disk(zookeeper: ZooKeeperServer, root: str, directory: Path) -> Iterator[str]:
+    """The context in which there is another ZooKeeper with a copy of all files."""
+    directory.mkdir()
+    clone = zookeeper.cloned(directory)
+    clone.start()
+    try:
+        yield f"{clone.address}/{root}"
+    finally:
+        clone.kill()
+
+
+@pytest.mark.parametrize(
+    ("copied", "reason"),
+    [(copied_tree, "do not share a registry"), (copied_disk, "is the controller in epoch 2 of another registry")],
+)
+def test_a_copy_with_its_zookeeper_is_another_registry(
+    serve: Serve,
+    zookeeper: ZooKeeperServer,
+    tmp_path: Path,
+    copied: Callable[..., contextlib.AbstractContextManager[str]],
+    reason: str,
 ) -> None:
     """A broker of a cluster that was copied with its registry to other machines becomes the controller there, and knows
     the addresses of the original. The brokers of that refuse it, go on, and their doctor names it."""
@@ -142,15 +173,12 @@ def test_a_copy_of_the_tree_in_zookeeper_is_another_registry(
     servers = ",".join(ready(process)[1] for process in started.values())
     connect = started["1"].args[started["1"].args.index("--zookeeper") + 1]  # type: ignore[index, union-attr]
     root = connect.partition("/")[2]
-    with another_program(zookeeper.address) as program, Admin(bootstrap_servers=servers) as admin:
+    with contextlib.ExitStack() as stack, Admin(bootstrap_servers=servers) as admin:
         wait_for(lambda: sorted(admin.describe_cluster().brokers) == [1, 2], "word of all brokers")
         before = admin.describe_cluster()
         shutil.copytree(tmp_path / "1", tmp_path / "copy")
-        for path in [f"/{root}", *below(program, f"/{root}")]:
-            content, status = program.get(path)
-            if not status.ephemeralOwner:
-                program.create(path.replace(root, f"{root}-copy", 1), content)
-        ready(serve(tmp_path / "copy", "--zookeeper", f"{connect}-copy", "--node-id", "1", machine="another"))
+        copy = stack.enter_context(copied(zookeeper, root, tmp_path / "zookeeper"))
+        ready(serve(tmp_path / "copy", "--zookeeper", copy, "--node-id", "1", machine="another"))
 
         def told() -> list[str]:
             found = run_barnabas("cluster", "doctor", "-b", servers).stdout.splitlines()
@@ -158,7 +186,7 @@ def test_a_copy_of_the_tree_in_zookeeper_is_another_registry(
 
         (line,) = wait_for(told, "a broker that has refused the copy")
         assert f"broker 2: has refused broker 1 from 127.0.0.1 (machine {socket.gethostname()}, data in " in line
-        assert "do not share a registry" in line
+        assert reason in line
         admin.create_topics(NewTopic("t", 1, 2, {"min.insync.replicas": "2"}))
         with Producer(bootstrap_servers=servers) as producer:
             producer.send("t", b"one").result(timeout=60)

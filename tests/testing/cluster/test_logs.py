@@ -39,7 +39,7 @@ def test_what_is_not_whole_is_left_out(tmp_path: Path) -> None:
     assert read_log(tmp_path / "not-there") == []
 
 
-def test_a_log_that_moves_to_another_directory_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_moves_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = (tmp_path / name / "t-0" for name in ("old", "new"))
     new.parent.mkdir()
     old.mkdir(parents=True)
@@ -52,5 +52,6 @@ def test_a_log_that_moves_to_another_directory_while_it_is_read(tmp_path: Path, 
 
     monkeypatch.setattr(logs, "read_log", move_and_read)
     found = read_replica([old.parent, new.parent], "t-0")
-    assert found is not None and len(found) == 1
+    assert found is not None
+    assert len(found) == 1
     assert read_replica([old.parent, new.parent], "t-1") is None

@@ -2,7 +2,8 @@
 duties of the controller.
 
 The image of a broker that is not the controller changes by the controller's pushes. It reads the registry itself only
-at its start, and when the controller does not answer: then another one may have to be elected.
+at its start, and when the controller does not answer: then another one may have to be elected. Where the registry can
+be copied with its incarnation, a broker also reads whether a new controller is one by its own registry.
 """
 
 import asyncio
@@ -34,7 +35,14 @@ from barnabas.config.broker import BrokerConfig
 from barnabas.config.endpoints import Endpoint
 from barnabas.connection.broker.cluster_connections import ConnectionSettings
 from barnabas.controller.controller import Controller
-from barnabas.errors import BarnabasError, KafkaError, NotController, StaleControllerEpoch, error_for
+from barnabas.errors import (
+    BarnabasError,
+    InconsistentClusterId,
+    KafkaError,
+    NotController,
+    StaleControllerEpoch,
+    error_for,
+)
 from barnabas.metadata.delta import MetadataChange
 from barnabas.metadata.refused_broker import RefusedBroker
 from barnabas.metadata.update import UpdateReceiver
@@ -47,7 +55,7 @@ from barnabas.protocol.peer_messages.create_missing_topics import (
 )
 from barnabas.protocol.peer_messages.push_metadata import PushMetadataRequest
 from barnabas.registry.processes import is_running, is_visible
-from barnabas.registry.registry import AFTER_LOSS, Registry
+from barnabas.registry.registry import AFTER_LOSS, Registry, RegistryUnreachable
 from barnabas.types import BrokerId
 from barnabas.version import __version__
 
@@ -132,6 +140,8 @@ class ClusterMember:
         self.duties: ControllerDuties | None = None
         """The duties of the controller, while this broker is."""
         self._receiver: UpdateReceiver | None = None
+        self._confirmed: tuple[int, int, int] | None = None
+        """Node id, registration's epoch and epoch of the last controller that this broker's registry has named."""
         self._fetchers: ReplicaFetcherManager | None = None
         self._has_resigned = False
         """Whether this broker has resigned as the controller, and no other one has taken the role since."""
@@ -180,6 +190,10 @@ class ClusterMember:
     def refused_brokers(self) -> list[RefusedBroker]:
         """Returns those that this broker has refused lately, because they do not belong to the cluster."""
         return self._listener.refusals.kept()
+
+    def note_refused(self, identity: PeerIdentity, host: str, problem: str) -> None:
+        """Remembers a broker that does not belong to the cluster, for `refused_brokers`."""
+        self._listener.refusals.note(identity, host, problem)
 
     @property
     def is_controller(self) -> bool:
@@ -426,17 +440,42 @@ class ClusterMember:
 
     # --- metadata ---------------------------------------------------------------------------------------------------
 
-    def receive(self, request: PushMetadataRequest) -> int:
+    async def receive(self, request: PushMetadataRequest) -> int:
         """Takes over a part of an update from the controller, and returns the version of the image afterwards. Raises
-        StaleControllerEpoch."""
+        StaleControllerEpoch; InconsistentClusterId for the controller of a copy; and RegistryUnavailable."""
         receiver = self._receiver
         assert receiver is not None
+        update = update_of(request)
+        sender = request.controller_id, request.controller_broker_epoch, request.controller_epoch
+        if sender != self._confirmed and self._broker.registry.confirms_controllers:
+            await self._confirm(*sender)
         if request.controller_epoch < receiver.controller_epoch or request.cluster_id != self._broker.cluster_id:
             raise StaleControllerEpoch(f"the controller is in epoch {receiver.controller_epoch}")
-        change = receiver.receive(update_of(request))
+        change = receiver.receive(update)
         if change is not None:
             self._broker.metadata_changed(change)
         return receiver.image.version
+
+    async def _confirm(self, controller_id: int, broker_epoch: int, controller_epoch: int) -> None:
+        """Raises an error unless this broker's registry has this controller, or cannot be reached. What is read is
+        later than the update, so it may have the next one already; an earlier one or another one of the same epoch is
+        of another registry."""
+        try:
+            await self._broker.controller.call(Controller.refresh, until_known=False)
+        except RegistryUnreachable:
+            return  # the other brokers may reach it, and go on: their controller is asked for again at its next push
+        image = self._broker.image
+        known = image.brokers.get(image.controller_id)
+        is_known = (image.controller_id, image.controller_epoch) == (controller_id, controller_epoch)
+        if known is not None and not is_known and controller_epoch >= image.controller_epoch:
+            raise InconsistentClusterId(
+                f"broker {controller_id} is the controller in epoch {controller_epoch} of another registry: in that of "
+                f"this broker it is broker {known.node_id} in epoch {image.controller_epoch}; stop the one that is a "
+                "copy, with its ZooKeeper"
+            )
+        if known is None or not is_known or broker_epoch not in (known.epoch, -1):
+            raise StaleControllerEpoch(f"the controller is in epoch {image.controller_epoch}")
+        self._confirmed = controller_id, broker_epoch, controller_epoch
 
     def image_changed(self, change: MetadataChange) -> None:
         """Follows a new image, which the broker has taken over."""

@@ -81,7 +81,9 @@ class MetadataPushes:
         update = self._publisher.next_update(node_id)
         if update is None:
             return
-        answer = self._peers.send(node_id, message_of(update), role=Role.CONTROL, timeout_s=PUSH_TIMEOUT_S)
+        message, own = message_of(update), self._image.brokers.get(self._node_id)
+        message.controller_broker_epoch = -1 if own is None else own.epoch
+        answer = self._peers.send(node_id, message, role=Role.CONTROL, timeout_s=PUSH_TIMEOUT_S)
         answer.add_done_callback(lambda done: self._answered(node_id, broker.epoch, update, done))
 
     def _answered(

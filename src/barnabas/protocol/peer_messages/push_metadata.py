@@ -59,6 +59,8 @@ class PushMetadataRequest(Request):
     cluster_id: str = field("string", 0, 0, default="")
     controller_id: int = field("int32", 0, 0, default=-1)
     controller_epoch: int = field("int32", 0, 0, default=-1)
+    controller_broker_epoch: int = field("int64", 0, 0, default=-1, tag=0)
+    """The epoch of the controller's registration; releases before say none."""
     from_version: int = field("int64", 0, 0, default=0)
     version: int = field("int64", 0, 0, default=0)
     part: int = field("int32", 0, 0, default=0)

@@ -285,6 +285,11 @@ class ZooKeeperSession:
         found = self._client.client_id
         return 0 if found is None else int(found[0] or 0)
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection, as far as is known: one that is cut is noticed within the session's time."""
+        return self._connected.is_set()
+
     def _state_changed(self, state: str) -> None:
         if state == KazooState.CONNECTED:
             self._connected.set()

@@ -295,6 +295,10 @@ class ZooKeeperRegistry(Registry):
     def cluster_secret(self) -> bytes:
         return self._secret
 
+    @property
+    def confirms_controllers(self) -> bool:
+        return self._session.is_connected
+
     def incarnation(self) -> str:
         """Returns when ZooKeeper has made the node of the state, which no broker makes again: a copy of the tree has it
         of a later time."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from barnabas.errors import InvalidRequest, StaleControllerEpoch
+from barnabas.errors import InconsistentClusterId, InvalidRequest, StaleControllerEpoch
 from barnabas.protocol.messages.list_groups import ListGroupsRequest
 from barnabas.protocol.peer_messages.push_metadata import (
     BrokerEntryData,
@@ -18,6 +18,8 @@ from barnabas.protocol.peer_messages.push_metadata import (
     SettingData,
     TopicEntryData,
 )
+from barnabas.registry.embedded import EmbeddedRegistry
+from barnabas.registry.registry import RegistryUnreachable
 from barnabas.types import BrokerId
 from broker.handlers.peers.conftest import image_of
 from broker.peers.conftest import Peer, member_of
@@ -95,6 +97,45 @@ def test_an_earlier_controller_is_refused(controller: Peer, from_two: Wire) -> N
     answer = from_two.ask(push(controller, controller_epoch=before.controller_epoch - 1), 0)
     assert (answer.error_code, answer.version) == (StaleControllerEpoch.code, before.version)
     assert image_of(controller) is before
+
+
+def test_the_controller_of_a_copied_registry_is_refused_and_remembered(
+    controller: Peer, from_two: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EmbeddedRegistry, "confirms_controllers", True)
+    before = image_of(controller)
+    answer = from_two.ask(push(controller), 0)
+    assert (answer.error_code, answer.version) == (InconsistentClusterId.code, before.version)
+    assert image_of(controller) is before
+    (refused,) = on_loop(controller.broker, member_of(controller.broker).refused_brokers)
+    assert f"broker 2 is the controller in epoch {before.controller_epoch + 1} of another registry" in refused.problem
+
+
+@pytest.mark.parametrize(("later", "code"), [(0, 0), (1, StaleControllerEpoch.code)])
+def test_the_controller_that_the_registry_names_is_confirmed_by_its_registration(
+    controller: Peer, from_two: Wire, monkeypatch: pytest.MonkeyPatch, later: int, code: int
+) -> None:
+    monkeypatch.setattr(EmbeddedRegistry, "confirms_controllers", True)
+    before = image_of(controller)
+    registered = before.brokers[before.controller_id].epoch + later
+    fields = {"controller_id": before.controller_id, "controller_epoch": before.controller_epoch}
+    other = {"from_version": before.version + 5, "version": before.version + 6}
+    answer = from_two.ask(push(controller, **fields, **other, controller_broker_epoch=registered), 0)
+    assert (answer.error_code, answer.version) == (code, before.version)
+    assert not on_loop(controller.broker, member_of(controller.broker).refused_brokers)
+
+
+def test_a_broker_that_cannot_read_its_registry_believes_the_others(
+    controller: Peer, from_two: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(_: object) -> None:
+        raise RegistryUnreachable("there is no connection")
+
+    monkeypatch.setattr(EmbeddedRegistry, "confirms_controllers", True)
+    monkeypatch.setattr(EmbeddedRegistry, "check", unreachable)
+    request = push(controller)
+    answer = from_two.ask(request, 0)
+    assert (answer.error_code, answer.version) == (0, request.version)
 
 
 def test_another_cluster_is_refused(controller: Peer, from_two: Wire) -> None:

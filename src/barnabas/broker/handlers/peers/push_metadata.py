@@ -1,17 +1,31 @@
 """PushMetadata v0, an API of our own. The controller sends a part of a metadata update."""
 
-from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.peers.session import PeerContext
 from barnabas.broker.services import BrokerServices
-from barnabas.errors import InvalidRequest, KafkaError, StaleControllerEpoch
+from barnabas.errors import (
+    InconsistentClusterId,
+    InvalidRequest,
+    KafkaError,
+    RequestTimedOut,
+    StaleControllerEpoch,
+)
 from barnabas.protocol.peer_messages.push_metadata import PushMetadataRequest, PushMetadataResponse
+from barnabas.registry.registry import RegistryUnavailable
 
 
-def handle(broker: BrokerServices, request: PushMetadataRequest, context: RequestContext) -> PushMetadataResponse:
+async def handle(broker: BrokerServices, request: PushMetadataRequest, context: PeerContext) -> PushMetadataResponse:
     if broker.cluster is None:
         return PushMetadataResponse(error_code=StaleControllerEpoch.code)
     try:
-        return PushMetadataResponse(version=broker.cluster.receive(request))
+        return PushMetadataResponse(version=await broker.cluster.receive(request))
+    except InconsistentClusterId as error:
+        assert context.peer.identity is not None
+        broker.cluster.note_refused(context.peer.identity, context.connection.peer_host, error.message)
+        code = error.code
     except KafkaError as error:
-        return PushMetadataResponse(error_code=error.code, version=broker.image.version)
+        code = error.code
+    except RegistryUnavailable:
+        code = RequestTimedOut.code
     except ValueError:
-        return PushMetadataResponse(error_code=InvalidRequest.code, version=broker.image.version)
+        code = InvalidRequest.code
+    return PushMetadataResponse(error_code=code, version=broker.image.version)
