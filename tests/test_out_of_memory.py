@@ -110,8 +110,15 @@ def test_a_broker_in_another_programs_process_ends_nothing() -> None:
     end_if_out_of_memory(MemoryError())
 
 
+def test_where_no_memory_is_left_for_the_errors_python_says_so_in_another_way(ended: list[object]) -> None:
+    given_up = RecursionError("maximum recursion depth exceeded while normalizing an exception")
+    given_up.__context__ = MemoryError()
+    end_if_out_of_memory(given_up)
+    assert ended == [given_up]
+
+
 def test_other_errors_end_nothing(ended: list[object]) -> None:
-    for error in (ValueError("a bug"), OSError(12, "Cannot allocate memory"), None):
+    for error in (ValueError("a bug"), OSError(12, "Cannot allocate memory"), RecursionError("a bug"), None):
         end_if_out_of_memory(error)
     assert ended == []
 

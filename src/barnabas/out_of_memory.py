@@ -13,10 +13,10 @@ from typing import Final
 
 from barnabas.errors import BarnabasError
 
-__all__ = ["WAY_OUT", "NoRoom", "end_if_out_of_memory", "end_with"]
+__all__ = ["WAY_OUT", "NoRoom", "end_if_out_of_memory", "end_with", "is_lack_of_memory"]
 
 WAY_OUT: Final = "give the broker more memory (ulimit -v, MemoryMax=, the limit of its container, the machine)"
-_end: Callable[[MemoryError], object] | None = None
+_end: Callable[[BaseException], object] | None = None
 
 
 class NoRoom(BarnabasError):
@@ -24,13 +24,22 @@ class NoRoom(BarnabasError):
     is closed, as if it had been lost at that moment."""
 
 
-def end_with(end: Callable[[MemoryError], object] | None) -> None:
+def end_with(end: Callable[[BaseException], object] | None) -> None:
     """Has `end` end this process; None for a process that is not the broker's own."""
     global _end
     _end = end
 
 
+def is_lack_of_memory(error: object) -> bool:
+    """Returns whether an exception says that memory has run out. Where there is none for the MemoryError itself, and
+    for none of those that follow it, Python gives up and raises a RecursionError."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RecursionError) and isinstance(error.__context__, MemoryError)
+    )
+
+
 def end_if_out_of_memory(error: object) -> None:
-    """Ends the process if the error is a MemoryError and the process is a broker's own; returns otherwise."""
-    if isinstance(error, MemoryError) and _end is not None:
+    """Ends the process if the error says that memory has run out and the process is a broker's own; returns
+    otherwise."""
+    if _end is not None and isinstance(error, BaseException) and is_lack_of_memory(error):
         _end(error)

@@ -210,6 +210,7 @@ def _failed(error: Exception, *, as_json: bool) -> int:
 def _name_and_text(error: Exception) -> tuple[str, str]:
     """Returns the name and the text of an error. Raises an error that is a defect."""
     from barnabas.errors import BarnabasError, KafkaError
+    from barnabas.out_of_memory import is_lack_of_memory
 
     name = type(error).__name__
     if isinstance(error, KafkaError):
@@ -217,8 +218,8 @@ def _name_and_text(error: Exception) -> tuple[str, str]:
         if text.startswith("topic ") and "does not exist" in text:
             text += "; `barnabas topics list` shows what does"
         return error.kafka_name, text
-    if isinstance(error, MemoryError):
-        return name, "memory has run out"
+    if is_lack_of_memory(error):
+        return "MemoryError", "memory has run out"
     if isinstance(error, ImportError) and (error.path or "").endswith(tuple(EXTENSION_SUFFIXES)):
         return name, str(error)  # the loader's own words: no memory, no descriptor, another machine's library
     if isinstance(error, OSError):

@@ -122,6 +122,17 @@ def in_a_callback() -> None:
     asyncio.get_running_loop().call_soon(fail, MemoryError())
 
 
+def in_a_callback_without_memory_for_the_errors() -> None:
+    asyncio.get_running_loop().call_soon(give_up)
+
+
+def give_up() -> None:
+    try:
+        raise MemoryError
+    except MemoryError:
+        raise RecursionError  # noqa: B904 - as Python does
+
+
 def in_a_thread() -> None:
     threading.Thread(target=fail, args=[MemoryError()]).start()
 
@@ -149,6 +160,7 @@ def in_the_handler_of_exceptions() -> None:
     ("run_out", "place"),
     [
         (in_a_callback, "fail"),
+        (in_a_callback_without_memory_for_the_errors, "give_up"),
         (in_a_thread, "fail"),
         (where_nobody_can_catch_it, "Dropped.__del__"),
         (in_a_callback_of_a_call_in_a_thread, "fail"),

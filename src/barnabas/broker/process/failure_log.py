@@ -13,7 +13,7 @@ from typing import Final
 from barnabas.clock import Clock
 from barnabas.errors import KafkaError, as_kafka_error
 from barnabas.log.log_manager import WAYS_OUT
-from barnabas.out_of_memory import WAY_OUT, end_if_out_of_memory
+from barnabas.out_of_memory import WAY_OUT, end_if_out_of_memory, is_lack_of_memory
 
 __all__ = ["FailureLog"]
 
@@ -36,7 +36,7 @@ class FailureLog:
         """Logs that `what` failed, and returns the error for the client: a KafkaStorageError, which clients retry, if
         the operating system has refused something. Ends a broker whose memory has run out."""
         end_if_out_of_memory(error)
-        if isinstance(error, MemoryError):
+        if is_lack_of_memory(error):
             return self.report_no_memory(what)
         if isinstance(error, OSError):
             self._report_refusal(what, error)

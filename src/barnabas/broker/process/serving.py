@@ -22,7 +22,7 @@ from barnabas.broker.startup.start_attempts import StartAttempts
 from barnabas.broker.startup.zookeeper_start import with_node_id
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import KafkaStorageError, UsageError
-from barnabas.out_of_memory import WAY_OUT, end_if_out_of_memory, end_with
+from barnabas.out_of_memory import WAY_OUT, end_if_out_of_memory, end_with, is_lack_of_memory
 from barnabas.records.compiled.installation import HOW_TO_COMPILE, describe_installation, is_compiled
 from barnabas.registry.registry import RegistryUnreachable
 from barnabas.version import __version__
@@ -112,7 +112,7 @@ def _end_without_memory(log: logging.Logger) -> Iterator[None]:
     """Has this process end as in a crash when memory runs out in the middle of something (`out_of_memory`): also where
     that ends a thread, where nobody can catch it, and where libraries log it and go on."""
 
-    def end(error: MemoryError) -> NoReturn:
+    def end(error: BaseException) -> NoReturn:
         try:
             where = error.__traceback__
             while where is not None and where.tb_next is not None:
@@ -143,7 +143,9 @@ def _end_without_memory(log: logging.Logger) -> Iterator[None]:
         library.addFilter(logged)
     try:
         yield
-    except MemoryError as error:
+    except (MemoryError, RecursionError) as error:
+        if not is_lack_of_memory(error):
+            raise
         end(error)
     finally:
         end_with(None)

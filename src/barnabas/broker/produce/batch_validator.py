@@ -13,6 +13,7 @@ from barnabas.broker.process.failure_log import FailureLog
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.errors import KafkaError, as_kafka_error
 from barnabas.network.connection import Parts, PendingReply
+from barnabas.out_of_memory import is_lack_of_memory
 from barnabas.records.append_policy import AppendPolicy
 from barnabas.records.validation import ValidatedBatch, validate_produce
 from barnabas.thread_pool import ThreadPool
@@ -96,7 +97,7 @@ class BatchValidator:
         connection.unmute()
 
     def _report(self, cause: BaseException) -> None:
-        if isinstance(cause, MemoryError):
+        if is_lack_of_memory(cause):
             self._failures.report_no_memory("validating a batch")
         else:
             self._failures.report("validating a batch", cause)
