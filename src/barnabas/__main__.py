@@ -11,6 +11,9 @@ def main() -> None:
         code = run(sys.argv[1:])
     except KeyboardInterrupt:  # before or after the command itself
         code = 130
+    except MemoryError:  # for the modules of the command line
+        print("barnabas: memory has run out", file=sys.stderr)
+        code = 1
     sys.exit(code)
 
 

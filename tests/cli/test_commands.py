@@ -1,5 +1,6 @@
 """Several commands one after the other against a broker: what one writes, another reads."""
 
+import errno
 import json
 import os
 import subprocess
@@ -131,3 +132,18 @@ def test_a_start_that_finds_no_room_for_its_code_ends_with_a_line(
     monkeypatch.setattr("barnabas.cli.serve.start_broker.parse_serve", no_room)
     assert run(["serve"]) == 1
     assert capsys.readouterr().err == f"barnabas: {line}\n"
+
+
+@pytest.mark.parametrize("unsaid", [MemoryError(), OSError(errno.ENOMEM, "Cannot allocate memory", "barnabas/client")])
+def test_a_start_that_finds_no_room_for_the_code_of_errors_ends_with_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], unsaid: Exception
+) -> None:
+    def no_room(*_: object, **__: object) -> None:
+        raise unsaid
+
+    monkeypatch.setattr("barnabas.cli.main._failed", no_room)
+    assert run(["serve", "--not-an-option"]) == 1
+    assert capsys.readouterr().err == "barnabas: memory has run out\n"
+    assert run(["serve", "--not-an-option", "--json"]) == 1
+    told = {"error": "MemoryError", "message": "memory has run out", "attempts": []}
+    assert json.loads(capsys.readouterr().err) == told

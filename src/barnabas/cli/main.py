@@ -3,11 +3,12 @@
 The codes are those of `exit_codes`. A reader that went away (`| head`) is no error.
 """
 
+import errno
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.machinery import EXTENSION_SUFFIXES
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
@@ -129,7 +130,12 @@ def _dispatch(arguments: list[str]) -> int:
     except Exception as error:
         if isinstance(error, OSError) and error.filename is None:
             finish_output()  # raises with the reason, if the output failed
-        return _failed(error, as_json=as_json)
+        try:
+            return _failed(error, as_json=as_json)
+        except (MemoryError, OSError) as unsaid:
+            if isinstance(unsaid, OSError) and unsaid.errno != errno.ENOMEM:
+                raise
+            return _without_memory(as_json=as_json)
 
 
 def _known(name: str) -> str | None:
@@ -205,6 +211,14 @@ def _failed(error: Exception, *, as_json: bool) -> int:
     if not text and not as_json:
         return code  # the command has reported the error itself
     return _report(names[0], text, code, attempts or getattr(causes[0], "attempts", ()), as_json=as_json)
+
+
+def _without_memory(*, as_json: bool) -> int:
+    """Tells that memory has run out where there is none for the modules that tell other errors."""
+    body = '{"error": "MemoryError", "message": "memory has run out", "attempts": []}'
+    with suppress(OSError):
+        print(body if as_json else "barnabas: memory has run out", file=sys.stderr, flush=True)
+    return FAILED
 
 
 def _name_and_text(error: Exception) -> tuple[str, str]:
