@@ -8,12 +8,11 @@ def main() -> None:
     try:
         from barnabas.cli.main import run
 
-        code = run(sys.argv[1:])
+        code: int | str = run(sys.argv[1:])
     except KeyboardInterrupt:  # before or after the command itself
         code = 130
     except MemoryError:  # for the modules of the command line
-        print("barnabas: memory has run out", file=sys.stderr)
-        code = 1
+        code = "barnabas: memory has run out"
     sys.exit(code)
 
 
