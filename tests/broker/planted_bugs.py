@@ -151,7 +151,7 @@ def a_broker_without_its_disk_ends_all(patch: pytest.MonkeyPatch) -> None:
 
 def silent_connections_stay(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(InterBrokerListener, "_on_accepted", lambda _: None)
-    patch.setattr(inter_broker_listener, "Acceptor", partial(Acceptor, descriptors_max=100))
+    patch.setattr(inter_broker_listener, "Acceptor", partial(Acceptor, descriptors_max=lambda: 100))
 
 
 def followers_refuse_batches_above_segment_bytes(patch: pytest.MonkeyPatch) -> None:

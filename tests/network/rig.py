@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from barnabas.errors import BarnabasError
-from barnabas.network.acceptor import INT_MAX, Acceptor, ConnectionLimits, open_listener
+from barnabas.network.acceptor import Acceptor, ConnectionLimits, open_listener
 from barnabas.network.connection import NO_REPLY, Connection, Parts, PendingReply
 
 
@@ -53,7 +53,7 @@ class Script:
 class Rig:
     """An acceptor with one listener. Use as an async context manager."""
 
-    def __init__(self, *, descriptors_max: int = INT_MAX, **limits: Any) -> None:
+    def __init__(self, *, descriptors_max: Callable[[], int] | None = None, **limits: Any) -> None:
         self.script = Script()
         self.ends: list[str] = []
         """Why connections have ended."""

@@ -98,7 +98,7 @@ def test_connections_of_a_full_listener_wait_and_those_of_others_do_not(caplog: 
 
 def test_connections_beyond_the_descriptors_wait_and_leave_a_reserve(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        async with Rig(descriptors_max=2) as rig:
+        async with Rig(descriptors_max=lambda: 2) as rig:
             first, _ = await rig.connected()
             await rig.connected()
             waiting = [await rig.connect() for _ in range(5)]
@@ -116,6 +116,22 @@ def test_connections_beyond_the_descriptors_wait_and_leave_a_reserve(caplog: pyt
     (line,) = caplog.messages
     assert "the limit on open files is exhausted: 2 connections are open" in line
     assert "ulimit -n" in line
+
+
+def test_a_limit_on_open_files_that_is_raised_meanwhile_counts() -> None:
+    limits = [1]
+
+    async def main() -> None:
+        async with Rig(descriptors_max=lambda: limits[0]) as rig:
+            await rig.connected()
+            waiting = await rig.connect()
+            await waiting.send("echo:patient")
+            await rig.turns()
+            assert len(rig.acceptor.connections) == 1
+            limits[0] = 2
+            assert await waiting.receive() == "patient"
+
+    run(main())
 
 
 def test_connections_of_one_address_beyond_its_limit_are_closed() -> None:

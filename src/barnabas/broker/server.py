@@ -272,7 +272,7 @@ class Broker:
                 self.dispatcher,
                 limits,
                 self.log,
-                descriptors_max=connection_descriptors(),
+                descriptors_max=connection_descriptors,
                 in_thread=partial(self.loop.run_in_executor, self._readers),
                 time_slicer=self.time_slicer,
             )

@@ -107,7 +107,7 @@ class LogManager:
         self._environment = LogEnvironment(
             clock,
             disk or Disk(),
-            ResourcePool(open_files_max or default_pool_limit()),
+            ResourcePool(open_files_max or default_pool_limit),
             self._deletions,
             producer_expiration_ms,
         )

@@ -85,15 +85,15 @@ class Acceptor:
         limits: ConnectionLimits,
         log: logging.Logger,
         *,
-        descriptors_max: int = INT_MAX,
+        descriptors_max: Callable[[], int] | None = None,
         in_thread: InThread | None = None,
         time_slicer: TimeSlicer | None = None,
         on_accepted: Callable[[], None] | None = None,
         on_closed: Callable[[Connection, str], None] | None = None,
     ) -> None:
-        """`descriptors_max`: the number of connections for which the process has file descriptors. `time_slicer`: the
-        queue of long work, if others on this loop use it as well. `on_accepted` is called when there is another
-        connection, `on_closed` with each that has ended, and the reason."""
+        """`descriptors_max` returns the number of connections for which the process has file descriptors now.
+        `time_slicer`: the queue of long work, if others on this loop use it as well. `on_accepted` is called when there
+        is another connection, `on_closed` with each that has ended, and the reason."""
         self._loop = loop
         self._handler = handler
         self._limits = limits
@@ -191,7 +191,7 @@ class Acceptor:
         limits = self._limits
         if len(self.connections) >= limits.max_connections:
             return "max.connections is %d: further connections wait", limits.max_connections, _RETRY_S
-        if len(self.connections) >= self._descriptors_max:
+        if self._descriptors_max is not None and len(self.connections) >= self._descriptors_max():
             warning = (
                 "the limit on open files is exhausted: %d connections are open, and the rest is kept for the logs; "
                 "further connections wait; raise the limit (ulimit -n, LimitNOFILE= of systemd)"

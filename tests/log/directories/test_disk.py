@@ -56,6 +56,17 @@ def test_what_let_go_by_itself_makes_room() -> None:
     assert first.open
 
 
+def test_a_limit_that_is_raised_meanwhile_counts() -> None:
+    limits = [1]
+    pool = ResourcePool(lambda: limits[0])
+    members = [Member() for _ in range(3)]
+    pool.add(members[0])
+    pool.add(members[1])
+    limits[0] = 2
+    pool.add(members[2])
+    assert [member.open for member in members] == [False, True, True]
+
+
 def test_half_of_the_descriptors_are_for_files() -> None:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert default_pool_limit() == min(soft // 2, 1 << 16)

@@ -42,7 +42,8 @@ def raise_open_files_limit() -> None:
 
 
 def connection_descriptors() -> int:
-    """Returns the number of file descriptors for connections.
+    """Returns the number of file descriptors for connections. It is asked whenever one comes: the limit of a process
+    that runs may be changed (`prlimit`), and may be low at its start for a while.
 
     The log has its share (`default_pool_limit`). A part is kept free for what opens files for a moment: syncs,
     checkpoints, segments on their way to a client after the log has closed them, the registry, the cleaner.

@@ -128,8 +128,8 @@ class ResourcePool:
 
     __slots__ = ("_lock", "_members", "limit")
 
-    def __init__(self, limit: int) -> None:
-        assert limit > 0, limit
+    def __init__(self, limit: int | Callable[[], int]) -> None:
+        """A `limit` that may change while the process runs is asked for when a descriptor is opened."""
         self.limit = limit
         self._members: dict[Evictable, None] = {}
         self._lock = threading.Lock()  # logs may be recovered by several threads
@@ -147,7 +147,8 @@ class ResourcePool:
 
     def _evict(self) -> list[Evictable]:
         evicted = []
-        while len(self._members) >= self.limit:
+        limit = self.limit if isinstance(self.limit, int) else self.limit()
+        while len(self._members) >= limit:
             oldest = next(iter(self._members))
             del self._members[oldest]
             if oldest.recently_used:
