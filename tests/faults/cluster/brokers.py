@@ -105,6 +105,8 @@ class ClusterProcesses:
         self.doubtful: set[int] = set()
         self.failing: list[int] = []
         self.denied: list[int] = []
+        self._limited: dict[tuple[int, int], tuple[tuple[int, int], int]] = {}
+        """The limits before the faults that go on, and how many these are, by process and kind of limit."""
         self.ends: Counter[int] = Counter()
         self.may_wait = False
         self._directories = directories
@@ -340,15 +342,20 @@ class ClusterProcesses:
         return lambda: allocator.heard(process)
 
     def _limit(self, broker: int, kind: int, limit: Callable[[Path], int]) -> Callable[[], None]:
-        """Sets a limit by what /proc tells of a broker. Returns what takes it back."""
+        """Sets a limit by what /proc tells of a broker. Returns what takes it back, if no other such fault goes on."""
         if not self.running(broker):
             return lambda: None
         process = self._processes[broker]
-        before = resource.prlimit(process.pid, kind)
+        present = resource.prlimit(process.pid, kind)
+        before, others = self._limited.get((process.pid, kind), (present, 0))
+        self._limited[process.pid, kind] = before, others + 1
         resource.prlimit(process.pid, kind, (limit(Path(f"/proc/{process.pid}")), before[1]))
 
         def end() -> None:
-            if process.poll() is None:
+            before, faults = self._limited.pop((process.pid, kind))
+            if faults > 1:
+                self._limited[process.pid, kind] = before, faults - 1
+            elif process.poll() is None:
                 resource.prlimit(process.pid, kind, before)
 
         return end

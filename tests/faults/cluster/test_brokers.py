@@ -1,5 +1,6 @@
 """The ports of a cluster are its own until it has stopped, and its brokers end for no other reason than they may."""
 
+import resource
 import socket
 import sys
 from pathlib import Path
@@ -71,3 +72,22 @@ def test_a_broker_may_end_for_what_it_lacks(
     assert brokers.ends[1] == (is_started_again is not None)
     brokers._processes[1].wait()
     brokers.stop_all()
+
+
+def test_a_limit_is_taken_back_when_the_last_of_several_faults_ends(tmp_path: Path) -> None:
+    brokers = Ending(tmp_path, 1, {})
+    brokers.ends_by = "import signal\nsignal.pause()"
+    brokers.start(1)
+    try:
+        pid = brokers._processes[1].pid
+        before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        first, second = brokers.starve(1, 3), brokers.starve(1, 5)
+        second()
+        assert resource.prlimit(pid, resource.RLIMIT_NOFILE)[0] < before[0]
+        third = brokers.starve(1, 5)
+        first()
+        assert resource.prlimit(pid, resource.RLIMIT_NOFILE)[0] < before[0]
+        third()
+        assert resource.prlimit(pid, resource.RLIMIT_NOFILE) == before
+    finally:
+        brokers.stop_all()
