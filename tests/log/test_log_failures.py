@@ -2,6 +2,7 @@
 
 import errno
 import os
+from functools import partial
 
 import pytest
 
@@ -9,6 +10,8 @@ from barnabas.errors import KafkaStorageError
 from barnabas.log.directories.disk import Disk
 from barnabas.log.indexes.transaction_index import TransactionIndex
 from barnabas.log.log_loader import Verification
+from barnabas.records.builder import build_batch
+from barnabas.records.record import Record
 from log.log_files import contents, no_descriptors, refuse
 
 
@@ -178,6 +181,25 @@ class TestAborts:
         rig.disk.fails = set()
         log = rig.reopen(log, Verification.TAIL)
         assert [each.producer_id for each in log.aborted_transactions(0, 2)] == [7]
+
+    @pytest.mark.parametrize("error", [MemoryError(), ValueError("a bug")], ids=repr)
+    @pytest.mark.parametrize("follows", [False, True])
+    def test_an_append_that_fails_in_a_way_that_nobody_knows_stops_the_log(
+        self, rig, monkeypatch, follows: bool, error: Exception
+    ) -> None:
+        def fail(*_: object) -> None:
+            raise error
+
+        log = rig.log()
+        rig.append(log)
+        batch = build_batch([Record(0, 0, None, b"x")], base_offset=1)
+        with monkeypatch.context() as patch:
+            patch.setattr(rig.disk, "pwritev", fail)
+            append = partial(log.append_as_follower, batch) if follows else partial(rig.append, log)
+            with pytest.raises(KafkaStorageError, match="could not be entered"):
+                append()
+        with pytest.raises(KafkaStorageError, match="takes no more writes"):
+            rig.append(log)
 
     @pytest.mark.source
     def test_a_batch_that_was_written_and_not_entered_stops_the_log(self, rig, monkeypatch) -> None:

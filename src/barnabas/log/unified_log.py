@@ -308,8 +308,8 @@ class UnifiedLog:
                 now_ms = self.clock.wall_ms()
                 note_batch(self.producers, header, base_offset, marker, segment, now_ms, transaction_version)
             offsets.advance_log_end(next_offset)
-        except SegmentWriteFailed as error:
-            raise self._write_failed(error) from error
+        except SegmentWriteFailed as failed:
+            raise self._write_failed(failed) from failed
         except Exception as error:
             raise self._not_entered(error) from error
         self._snapshot_debt += size + _BATCH_DEBT
@@ -405,8 +405,8 @@ class UnifiedLog:
                     marker = markers.get(header.base_offset)
                     note_batch(self.producers, header, header.base_offset, marker, segment, now_ms)
             self.offsets.advance_log_end(headers[-1].next_offset)
-        except SegmentWriteFailed as error:
-            raise self._write_failed(error) from error
+        except SegmentWriteFailed as failed:
+            raise self._write_failed(failed) from failed
         except Exception as error:
             raise self._not_entered(error) from error
         self._snapshot_debt += len(data) + _BATCH_DEBT * len(headers)
