@@ -85,6 +85,7 @@ _BETWEEN_BROKERS: Final = (
 )
 """The APIs of clients that brokers ask of each other."""
 
+import_module("encodings.idna")  # says for what there is no room, where the look-up would call the codec unknown
 codecs.lookup("idna")  # names are looked up by it: what found no memory for it once would never find another broker
 
 
