@@ -171,6 +171,9 @@ class _Event:
     def clear(self) -> None:
         self._is_set = False
 
+    def is_set(self) -> bool:
+        return self._is_set
+
     def wait(self, timeout: float | None = None) -> bool:
         return self._is_set
 
