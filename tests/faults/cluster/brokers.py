@@ -40,6 +40,8 @@ FAILED, REFUSED, NOT_YET = 1, 2, 75
 """The exit codes of `serve`; two refuse a start: until the operator does something, and until something passes."""
 ABORTED = -signal.SIGABRT
 """So ends a process whose compiled code finds no memory for what cannot fail."""
+CRASHED = -signal.SIGSEGV
+"""So ends, seldom, a process in which an allocation has failed that CPython or compiled code did not check."""
 RESTARTED_AFTER_S = 1.0
 """A service manager starts a broker again after it, whose start was refused for a reason that passes."""
 ASKED_TIMEOUT_S = 3.0
@@ -171,6 +173,8 @@ class ClusterProcesses:
             self._asked.add(broker)
             code = process.returncode
             if code in self._promised(broker):
+                if code == CRASHED:
+                    print(f"broker {broker} has crashed: {self.output(broker)[-4000:]}", file=sys.stderr, flush=True)
                 self.ends[broker] += 1
                 self.refused[broker] = code
                 self._due_s[broker] = time.monotonic() + RESTARTED_AFTER_S
@@ -187,7 +191,7 @@ class ClusterProcesses:
         if broker in self.failing:
             codes |= {FAILED, REFUSED, NOT_YET, ABORTED}
         if broker in self.denied:
-            codes |= {FAILED, NOT_YET, ABORTED}
+            codes |= {FAILED, NOT_YET, ABORTED, CRASHED}
         return codes
 
     @property
@@ -222,13 +226,14 @@ class ClusterProcesses:
     def start_refused(self) -> None:
         """Starts those again that have ended for a reason that passes, as a service manager does."""
         for broker in self.ids:
-            is_due = self.refused.get(broker) in (FAILED, NOT_YET, ABORTED) and self._due_s[broker] <= time.monotonic()
-            if is_due and not self.running(broker):
+            passes = self.refused.get(broker) in (FAILED, NOT_YET, ABORTED, CRASHED)
+            if passes and self._due_s[broker] <= time.monotonic() and not self.running(broker):
                 self.start(broker)
 
     def environment(self) -> dict[str, str]:
         """Returns the environment of brokers, those of a copy included."""
         found = {name: value for name, value in os.environ.items() if not name.startswith("BARNABAS_")}
+        found["PYTHONFAULTHANDLER"] = "1"
         if self._planted:
             own = (self.root / UNCOMPILED, *PLANTED.parents[1:3])
             found["PYTHONPATH"] = os.pathsep.join([*map(str, own), *map(os.path.abspath, sys.path)])

@@ -38,6 +38,7 @@ class Ending(ClusterProcesses):
 
 
 FAILED, REFUSED, NOT_YET, ABORTED = "os._exit(1)", "os._exit(2)", "os._exit(75)", "os.abort()"
+CRASHED = "os.kill(os.getpid(), 11)"
 
 
 @pytest.mark.parametrize(
@@ -45,12 +46,15 @@ FAILED, REFUSED, NOT_YET, ABORTED = "os._exit(1)", "os._exit(2)", "os._exit(75)"
     [
         ("memory", FAILED, True),
         ("memory", ABORTED, True),
+        ("memory", CRASHED, True),
         ("memory", NOT_YET, True),
         ("memory", REFUSED, None),
         ("disk", ABORTED, True),
         ("disk", REFUSED, False),
         ("", FAILED, None),
+        ("disk", CRASHED, None),
         ("", ABORTED, None),
+        ("", CRASHED, None),
     ],
 )
 def test_a_broker_may_end_for_what_it_lacks(
