@@ -31,7 +31,7 @@ WRITES = frozenset(("pwrite", "pwritev", "write", "writev"))
 
 ENDINGS = ("killed", "power lost", "power lost, names last")
 EVERY_FAULT = os.environ.get("BARNABAS_EVERY_FAULT") == "1"
-PART = 3
+PART = 6
 """One of so many calls is hit, unless it is every one."""
 
 

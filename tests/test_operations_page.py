@@ -165,6 +165,7 @@ def test_the_page_runs_from_top_to_bottom_and_clients_go_on(tmp_path: Path) -> N
     run_the_page(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_page_runs_with_zookeeper(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
     run_the_page(tmp_path, zookeeper=zookeeper.new_path())

@@ -43,5 +43,5 @@ test-faults-transactions: $(if $(VENV),$(VENV)/.installed)  ## Brokers and copie
 	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults transactions --rounds $(FAULTS_TRANSACTION_ROUNDS) $(FAULTS_ARGS)
 
 test-faults-zookeeper: $(if $(VENV),$(VENV)/.installed-dev)  ## Three machines with broker and ZooKeeper, their processes and links hit for a minute, 100 times
-	$(FAULTS_PYTHON) -m pytest -m slow tests/testing/cluster/test_zookeeper_ensemble.py tests/broker/startup/test_start_table.py
+	$(FAULTS_PYTHON) -m pytest -m slow tests/testing/cluster/test_zookeeper_ensemble.py tests/broker/startup/test_start_table.py tests/test_operations_page.py
 	PYTHONPATH=.:tests $(FAULTS_PYTHON) tests/faults cluster --machines --keep --rounds $(FAULTS_ZOOKEEPER_ROUNDS) --seconds $(FAULTS_CLUSTER_SECONDS) $(FAULTS_ARGS)

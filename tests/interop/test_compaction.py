@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from jvm import JVM
@@ -91,7 +91,7 @@ def read(broker: LocalBroker, partition: int = 0) -> Found:
         {"bootstrap.servers": broker.bootstrap, "group.id": "reader", "enable.auto.commit": False, "check.crcs": True}
     )
     try:
-        _, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=30)
+        end = end_offset(consumer, partition)
         consumer.assign([TopicPartition(TOPIC, partition, 0)])
         found: Found = {}
         while consumer.position([TopicPartition(TOPIC, partition)])[0].offset < end:
@@ -102,6 +102,18 @@ def read(broker: LocalBroker, partition: int = 0) -> Found:
         return found
     finally:
         consumer.close()
+
+
+def end_offset(consumer: Consumer, partition: int) -> int:
+    """Kafka leads the partitions that it had a moment after it is ready."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=30)[1])
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION or time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
 
 
 def latest(found: Found) -> dict[bytes, tuple[int, bytes | None]]:

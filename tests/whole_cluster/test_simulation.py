@@ -8,7 +8,7 @@ import pytest
 
 from whole_cluster.simulation import simulate
 
-SEEDS = 100
+SEEDS = 60
 """Enough to see that a change breaks nothing at once; `make test-simulation` has ten thousand."""
 GROUPS = 4
 
