@@ -2,11 +2,14 @@
 
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -185,12 +188,46 @@ def test_a_text_that_this_release_does_not_know_is_not_taken_for_the_end(text: s
 
 def test_without_a_file_system_of_processes_signals_tell(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
     process, text = child
-    monkeypatch.setattr(processes, "_start_time", lambda pid: None)
-    monkeypatch.setattr(os.path, "exists", lambda path: False)
+    monkeypatch.setattr(processes, "Path", lambda path: Path(f"/none{path}"))
     assert is_running(text)
     process.kill()
     process.wait()
     assert not is_running(text)
+
+
+@contextmanager
+def without_descriptors() -> Iterator[None]:
+    """Leaves this process no descriptor for a while."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_what_cannot_be_read_for_want_of_descriptors_is_no_evidence(child: Child) -> None:
+    process, text = child
+    with without_descriptors(), pytest.raises(OSError, match="Too many open files"):
+        open("/dev/null").close()
+    with without_descriptors():
+        assert is_running(text)
+    process.kill()
+    process.wait()
+    with without_descriptors():
+        assert not is_running(text)
+
+
+def test_a_broker_that_cannot_read_since_when_its_process_runs_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others would take it for an earlier process of that id."""
+    monkeypatch.setattr(processes, "_cached", None)
+    with without_descriptors(), pytest.raises(OSError, match="Too many open files"):
+        begin_process()
+    own = begin_process()
+    assert is_running(own)
+    end_process(own)
 
 
 UNSEEN = """

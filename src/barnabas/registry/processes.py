@@ -87,10 +87,10 @@ def is_running(process: str, boot: str | None = None) -> bool:
         return True
     if found.pid == own.pid and found.started == own.started:
         return process in _running
-    started = _start_time(found.pid)
-    if started is None:
-        return _exists(found.pid)
-    return started == found.started
+    try:
+        return _start_time(found.pid) == found.started
+    except OSError:
+        return _may_exist(found.pid)
 
 
 def is_visible(process: str, boot: str | None = None) -> bool:
@@ -165,10 +165,12 @@ def _own() -> _Process:
     global _cached
     pid = os.getpid()
     if _cached is None or _cached.pid != pid:
-        namespace = ""
+        namespace = started = ""
         with suppress(OSError):
             namespace = os.readlink("/proc/self/ns/pid")
-        _cached = _Process(read_boot_id(), namespace, pid, _start_time(pid) or "", 0)
+        with suppress(FileNotFoundError):  # any other error passes, and others would take this process for another one
+            started = _start_time(pid) or ""
+        _cached = _Process(read_boot_id(), namespace, pid, started, 0)
     return _cached
 
 
@@ -176,22 +178,16 @@ _cached: _Process | None = None
 
 
 def _start_time(pid: int) -> str | None:
-    """Returns when the process started, in ticks since the boot; None if there is no such process, or it has ended and
-    only its parent has not taken notice. A process that the kernel is just tearing down counts as ended: it never runs
-    again, and its connections are closed some ten milliseconds before it is gone."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    fields = text.rpartition(")")[2].split()  # the name before may contain anything
+    """Returns when the process started, in ticks since the boot; None if it has ended and only its parent has not taken
+    notice. A process that the kernel is just tearing down counts as ended: it never runs again, and its connections are
+    closed some ten milliseconds before it is gone. Raises OSError if /proc does not tell, which is no evidence."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()  # the name before may contain anything
     return None if fields[0] in "ZX" or int(fields[6]) & _PF_EXITING else fields[19]
 
 
-def _exists(pid: int) -> bool:
+def _may_exist(pid: int) -> bool:
     """Returns whether there may be such a process, although /proc does not say that it runs. /proc may hide those of
-    other users (hidepid, systemd's ProtectProc), and some systems have none."""
-    if os.path.exists(f"/proc/{pid}/stat"):
-        return False  # it can be seen, and has ended
+    other users (hidepid, systemd's ProtectProc), some systems have none, and this process may be out of descriptors."""
     try:
         os.kill(pid, signal.SIG_DFL)
     except ProcessLookupError:
