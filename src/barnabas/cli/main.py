@@ -238,6 +238,8 @@ def _name_and_text(error: Exception) -> tuple[str, str]:
         return name, str(error)  # the loader's own words: no memory, no descriptor, another machine's library
     if isinstance(error, OSError):
         reason = (error.strerror or str(error) or name).lower()
+        if error.errno == errno.EMFILE:
+            reason += "; raise the limit on open files (ulimit -n)"
         return name, f"{error.filename}: {reason}" if error.filename else reason
     if isinstance(error, BarnabasError):
         return name, str(error)

@@ -71,3 +71,13 @@ def test_programs_read_what_is_wrong_with_a_configuration(tmp_path: Path) -> Non
     found = json.loads(done.stdout)
     assert (done.returncode, done.stderr, found["ok"], found["warnings"]) == (2, "", False, [])
     assert found["errors"][0].startswith("zookeeper.connect: 'host:99999' is not of the form")
+
+
+def test_a_start_without_descriptors_names_the_limit(tmp_path: Path) -> None:
+    for limit in (6, 7):
+        command = ["sh", "-c", f'ulimit -n {limit}; exec "$0" -m barnabas serve --data-dir data', sys.executable]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode in (1, 2, 75), done.stderr
+        assert "too many open files" in done.stderr.lower(), done.stderr
+        assert "raise the limit on open files (ulimit -n)" in done.stderr
+        assert "Traceback" not in done.stderr

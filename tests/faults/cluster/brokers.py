@@ -107,6 +107,10 @@ class ClusterProcesses:
         self.doubtful: set[int] = set()
         self.failing: list[int] = []
         self.denied: list[int] = []
+        self._began_at: dict[int, int] = {}
+        """The length of each broker's output before its last start."""
+        self._starved_starts: set[int] = set()
+        """The processes that got too few descriptors before they were ready: such a start fails."""
         self._limited: dict[tuple[int, int], tuple[tuple[int, int], int]] = {}
         """The limits before the faults that go on, and how many these are, by process and kind of limit."""
         self.ends: Counter[int] = Counter()
@@ -154,9 +158,10 @@ class ClusterProcesses:
         found = (self.registry.with_name(self.registry.name + suffix) for suffix in ("", "-wal", "-shm"))
         return [path for path in found if path.exists()]
 
-    def output(self, broker: int) -> str:
+    def output(self, broker: int, begin: int = 0) -> str:
+        """Returns what a broker has written, from a position on."""
         path = self.root / f"broker-{broker}.log"
-        return path.read_text(errors="replace") if path.exists() else ""
+        return path.read_bytes()[begin:].decode(errors="replace") if path.exists() else ""
 
     def _peer_ports(self, broker: int) -> tuple[int, int]:
         """Returns the ports that a broker advertises to the others, and that it listens at."""
@@ -190,6 +195,8 @@ class ClusterProcesses:
             codes |= {NOT_YET, REFUSED} if broker in self.doubtful else {NOT_YET}
         if broker in self.failing:
             codes |= {FAILED, REFUSED, NOT_YET, ABORTED}
+        if self._processes[broker].pid in self._starved_starts:
+            codes |= {FAILED, REFUSED, NOT_YET}
         if broker in self.denied:
             codes |= {FAILED, NOT_YET, ABORTED, CRASHED}
         return codes
@@ -212,6 +219,7 @@ class ClusterProcesses:
         self.root.mkdir(parents=True, exist_ok=True)
         command = [*self._prefix(broker), *self.command(broker, self.root, self.registry, self._listeners(broker))]
         with (self.root / f"broker-{broker}.log").open("ab") as out:
+            self._began_at[broker] = out.tell()
             self._processes[broker] = subprocess.Popen(
                 attached(command),
                 cwd=self.root,
@@ -226,8 +234,10 @@ class ClusterProcesses:
     def start_refused(self) -> None:
         """Starts those again that have ended for a reason that passes, as a service manager does."""
         for broker in self.ids:
-            passes = self.refused.get(broker) in (FAILED, NOT_YET, ABORTED, CRASHED)
-            if passes and self._due_s[broker] <= time.monotonic() and not self.running(broker):
+            if self.running(broker) or broker not in self.refused or self._due_s[broker] > time.monotonic():
+                continue
+            was_starved = self._processes[broker].pid in self._starved_starts
+            if was_starved or self.refused[broker] in (FAILED, NOT_YET, ABORTED, CRASHED):
                 self.start(broker)
 
     def environment(self) -> dict[str, str]:
@@ -325,6 +335,8 @@ class ClusterProcesses:
 
     def starve(self, broker: int, descriptors: int) -> Callable[[], None]:
         """Leaves a broker so many descriptors beside those that it has. Returns what ends it."""
+        if self.running(broker) and " is ready on " not in self.output(broker, self._began_at[broker]):
+            self._starved_starts.add(self._processes[broker].pid)
         return self._limit(broker, resource.RLIMIT_NOFILE, lambda proc: len(os.listdir(proc / "fd")) + descriptors)
 
     def leave_without_memory(self, broker: int, megabytes: int) -> Callable[[], None]:

@@ -1,6 +1,7 @@
 """The ports of a cluster are its own until it has stopped, and its brokers end for no other reason than they may."""
 
 import resource
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -93,5 +94,24 @@ def test_a_limit_is_taken_back_when_the_last_of_several_faults_ends(tmp_path: Pa
         assert resource.prlimit(pid, resource.RLIMIT_NOFILE)[0] < before[0]
         third()
         assert resource.prlimit(pid, resource.RLIMIT_NOFILE) == before
+    finally:
+        brokers.stop_all()
+
+
+@pytest.mark.parametrize("says", ["broker 1 is ready on 127.0.0.1:1", "loading logs"])
+def test_a_start_may_fail_for_want_of_descriptors_but_no_broker_that_is_ready(says: str, tmp_path: Path) -> None:
+    brokers = Ending(tmp_path, 1, {})
+    brokers.ends_by = f"import signal; signal.signal(signal.SIGUSR1, lambda *_: {FAILED}); print({says!r}, flush=True)"
+    brokers.ends_by += "\nwhile True: signal.pause()"
+    brokers.start(1)
+    process = brokers._processes[1]
+    try:
+        while says not in brokers.output(1):
+            assert process.poll() is None
+        brokers.starve(1, 3)
+        process.send_signal(signal.SIGUSR1)
+        process.wait()
+        assert not brokers.running(1)
+        assert bool(brokers.ended) == ("ready" in says)
     finally:
         brokers.stop_all()

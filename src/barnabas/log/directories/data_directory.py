@@ -227,6 +227,8 @@ class DataDirectory:
             yield
         except OSError as error:
             self.unlock()
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise  # it is not the directory's
             raise DirectoryUnusable(
                 f"data directory {self.path} cannot be used: {error.strerror}; give one that this user may write to"
             ) from error
