@@ -41,7 +41,7 @@ FAILED, REFUSED, NOT_YET = 1, 2, 75
 ABORTED = -signal.SIGABRT
 """So ends a process whose compiled code finds no memory for what cannot fail."""
 CRASHED = -signal.SIGSEGV
-"""So ends, seldom, a process in which an allocation has failed that CPython or compiled code did not check."""
+"""So ends, seldom, a process whose compiled code goes on without having found memory (docs/decisions/0013)."""
 RESTARTED_AFTER_S = 1.0
 """A service manager starts a broker again after it, whose start was refused for a reason that passes."""
 ASKED_TIMEOUT_S = 3.0
