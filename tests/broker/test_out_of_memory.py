@@ -22,7 +22,7 @@ from barnabas.connection.drivers.aio import AioDriver
 from barnabas.controller.controller import Controller
 from barnabas.coordinator.coordinator_runtime import CoordinatorRuntime
 from barnabas.coordinator.transaction.producer_id_manager import ProducerIdManager
-from barnabas.errors import KafkaStorageError
+from barnabas.errors import KafkaStorageError, NotEnoughReplicas
 from barnabas.log import unified_log
 from barnabas.log.cleaner.log_cleaner_manager import LogCleanerManager
 from barnabas.network import page_cache
@@ -246,17 +246,23 @@ def test_a_batch_that_cannot_be_checked_is_refused_until_there_is_memory(
     records: dict[int, tuple[bytes, str]],
     what: str,
 ) -> None:
-    request = produce(broker, {index: batch(value, compression=kind) for index, (value, kind) in records.items()})
+    """What is behind it waits until it is there: told of a gap, librdkafka would send again as new what is written."""
 
-    def code() -> int:
-        return int(wire.ask(request, 12).responses[0].partition_responses[0].error_code)
+    def code(sequence: int) -> int:
+        batches = {
+            index: batch(value, compression=kind, producer_id=7, producer_epoch=0, base_sequence=sequence)
+            for index, (value, kind) in records.items()
+        }
+        return int(wire.ask(produce(broker, batches), 12).responses[0].partition_responses[0].error_code)
 
+    assert code(0) == 0
     with monkeypatch.context() as patch:
         patch.setattr("barnabas.broker.process.failure_log._INTERVAL_S", -1.0)  # another test has told of it before
         patch.setattr(place, "validate_produce", no_memory)
-        assert code() == KafkaStorageError.code
-    assert code() == 0
-    assert len(broker.records("t")) == 1
+        assert code(1) == KafkaStorageError.code
+    assert code(2) == NotEnoughReplicas.code
+    assert [code(1), code(2)] == [0, 0]
+    assert len(broker.records("t")) == 3
     assert [each for each in caplog.messages if each.startswith(f"{what} failed: memory has run out; {WAY_OUT}")]
 
 

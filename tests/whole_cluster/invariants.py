@@ -206,7 +206,8 @@ class Invariants:
         watermark.
 
         Where a member has lost its records, its leader may count it until it hears of that, and the controller until
-        the member is registered again."""
+        the member is registered again. A leader that hears of the new registration before a controller goes by the ISR
+        as it is: what it commits then is on all other members, and no controller elects the one that is fenced."""
         state = partition._leader_state
         members = set(state.maximal_isr) if state is not None else set()
         newest = self._partition_image(tp)
@@ -216,7 +217,8 @@ class Invariants:
         for member in NODE_IDS:
             copy = self._copies.get((tp, member))
             end = 0 if copy is None else copy.end
-            if self._knows_loss(tp, member, node_id) and (member not in members or end >= high_watermark):
+            noticed = member not in self._unnoticed and end >= high_watermark
+            if self._knows_loss(tp, member, node_id) and (member not in members or noticed):
                 self._lost.pop((tp, member, node_id), None)
             may_lack_them = (tp, member, node_id) in self._lost and (member not in isr or member in self._unnoticed)
             if member in members and end < high_watermark and not may_lack_them:

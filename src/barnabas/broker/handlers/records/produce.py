@@ -145,7 +145,7 @@ def _validate(
     """
     validated = ValidatedRequest(request, [])
     heavy: list[BatchToValidate] = []
-    late: list[tuple[list[ValidationResult | None], int]] = []
+    late: list[tuple[list[ValidationResult | None], int, str, int]] = []
     now_ms = broker.clock.wall_ms()
     zstd_allowed = context.api_version >= _ZSTD_FROM
     leader_of = broker.replica_manager.leader_of
@@ -168,10 +168,12 @@ def _validate(
                 results.append(error)
             except TooMuchWork:
                 heavy.append(BatchToValidate(bytes(records or b""), policy, now_ms, zstd_allowed))
-                late.append((results, len(results)))
+                late.append((results, len(results), name, index))
                 results.append(None)
             except MemoryError:  # of the check, which changes nothing
-                results.append(broker.failures.report_no_memory(f"produce to {name}-{index}"))
+                lack = broker.failures.report_no_memory(f"produce to {name}-{index}")
+                _note_refused(broker, name, index, lack, records)
+                results.append(lack)
             except Exception as error:
                 # One partition's bug must not take the others' acknowledgements with it.
                 results.append(broker.failures.report(f"produce to {name}-{index}", error))
@@ -180,8 +182,10 @@ def _validate(
     kept = validated.copied()
 
     def append_validated(late_results: list[ValidationResult]) -> Parts | PendingReply:
-        for (results, index), result in zip(late, late_results, strict=True):
-            results[index] = result
+        for (results, place, name, index), batch, result in zip(late, heavy, late_results, strict=True):
+            results[place] = result
+            if isinstance(result, KafkaError):
+                _note_refused(broker, name, index, result, batch.records)
         return append(kept)
 
     return broker.batch_validator.validate(context, heavy, append_validated)
@@ -288,9 +292,12 @@ def _append_single(
     return (single.response(context.correlation_id, info.first_offset, info.log_append_time, info.log_start_offset),)
 
 
-def _note_refused(broker: BrokerServices, name: str, index: int, error: KafkaError, records: memoryview | None) -> None:
-    """Has a replica that does not lead note a batch that was not validated: it may lead when the next one comes."""
-    if isinstance(error, NotLeaderOrFollower):
+def _note_refused(
+    broker: BrokerServices, name: str, index: int, error: KafkaError, records: bytes | memoryview | None
+) -> None:
+    """Has a replica note a batch that was not validated for a passing reason: it does not lead, or there is no memory.
+    It may lead, and have memory, when the next one comes."""
+    if isinstance(error, (NotLeaderOrFollower, KafkaStorageError)):
         partition = broker.replica_manager.get(name, index)
         if partition is not None:
             with contextlib.suppress(KafkaError):
