@@ -227,10 +227,11 @@ class DataDirectory:
             yield
         except OSError as error:
             self.unlock()
+            way_out = "give one that this user may write to"
             if error.errno in (errno.EMFILE, errno.ENFILE):
-                raise  # it is not the directory's
+                way_out = "raise the limit on open files (ulimit -n)"
             raise DirectoryUnusable(
-                f"data directory {self.path} cannot be used: {error.strerror}; give one that this user may write to"
+                f"data directory {self.path} cannot be used: {error.strerror}; {way_out}"
             ) from error
         except UsageError:
             self.unlock()
