@@ -30,7 +30,7 @@ def long_run(seed: int, *, patient: bool, steps: int = 250) -> None:
 
 @pytest.mark.parametrize("patient", [True, False])
 def test_long_runs(patient: bool) -> None:
-    for seed in range(60):
+    for seed in range(150):
         try:
             long_run(seed, patient=patient)
         except AssertionError as error:

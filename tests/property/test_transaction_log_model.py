@@ -396,5 +396,5 @@ def consume(data: bytes, offset: int, aborted: list[tuple[int, int]]) -> tuple[l
 
 TestTransactionLog = TransactionLog.TestCase
 TestTransactionLog.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=200, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
