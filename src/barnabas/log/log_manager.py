@@ -5,7 +5,6 @@ that returns the blocking part.
 """
 
 import contextlib
-import errno
 import logging
 import os
 import re
@@ -32,6 +31,7 @@ from barnabas.log.directories.data_directory import (
     DELETE_SUFFIX,
     FSYNC,
     STRAY_SUFFIX,
+    WAYS_OUT,
     Belongs,
     DataDirectory,
     LogDirectory,
@@ -49,23 +49,14 @@ from barnabas.log.log_loader import LogEnvironment, ProgressCallback, Verificati
 from barnabas.log.moved_logs import LogInDirectory, choose_log, mark_replaced, replaced_logs, set_aside
 from barnabas.log.producers.producer_state_manager import ALL_PRODUCERS_MAX, DEFAULT_PRODUCER_EXPIRATION_MS, fair_share
 from barnabas.log.unified_log import UnifiedLog
-from barnabas.out_of_memory import WAY_OUT, end_if_out_of_memory
+from barnabas.out_of_memory import end_if_out_of_memory
 from barnabas.thread_pool import ThreadPool
 from barnabas.types import FIRST_OFFSET, BrokerId, Offset, TopicPartition
 
-__all__ = ["WAYS_OUT", "Judge", "LogManager"]
+__all__ = ["Judge", "LogManager"]
 
 _log = logging.getLogger(__name__)
 
-WAYS_OUT: Final = {
-    errno.ENOSPC: "make room there",
-    errno.EDQUOT: "make room there, or raise the quota",
-    errno.EACCES: "let the broker's user write there, or choose another with --data-dir",
-    errno.EMFILE: "raise the limit on open files (ulimit -n)",
-    errno.ENFILE: "raise the machine's limit on open files (fs.file-max)",
-    errno.ENOMEM: WAY_OUT,
-}
-"""The advice for an operator about an error of the operating system."""
 _ROOM_MIN: Final = 16 * 1024**2
 """A directory with less free space gets no new log if another one has more."""
 _PREFERRED_MAX: Final = 10_000

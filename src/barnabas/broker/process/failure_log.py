@@ -12,7 +12,7 @@ from typing import Final
 
 from barnabas.clock import Clock
 from barnabas.errors import KafkaError, as_kafka_error
-from barnabas.log.log_manager import WAYS_OUT
+from barnabas.log.directories.data_directory import WAYS_OUT
 from barnabas.out_of_memory import WAY_OUT, end_if_out_of_memory, is_lack_of_memory
 
 __all__ = ["FailureLog"]

@@ -46,6 +46,7 @@ from barnabas.log.directories.registration_mark import (
     write_registration_mark,
 )
 from barnabas.log.log_loader import LogState, Verification
+from barnabas.out_of_memory import WAY_OUT
 from barnabas.types import BrokerId, Offset, TopicPartition
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "FUTURE_SUFFIX",
     "METADATA_TOPIC",
     "STRAY_SUFFIX",
+    "WAYS_OUT",
     "Belongs",
     "DataDirectory",
     "LogDirectory",
@@ -64,6 +66,16 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
+
+WAYS_OUT: Final = {
+    errno.ENOSPC: "make room there",
+    errno.EDQUOT: "make room there, or raise the quota",
+    errno.EACCES: "let the broker's user write there, or choose another with --data-dir",
+    errno.EMFILE: "raise the limit on open files (ulimit -n)",
+    errno.ENFILE: "raise the machine's limit on open files (fs.file-max)",
+    errno.ENOMEM: WAY_OUT,
+}
+"""The advice for an operator about an error of the operating system."""
 
 FSYNC: Final = "fsync"
 _PAGE_CACHE: Final = "page-cache"
@@ -229,7 +241,7 @@ class DataDirectory:
             self.unlock()
             way_out = "give one that this user may write to"
             if error.errno in (errno.EMFILE, errno.ENFILE):
-                way_out = "raise the limit on open files (ulimit -n)"
+                way_out = WAYS_OUT[error.errno]
             raise DirectoryUnusable(
                 f"data directory {self.path} cannot be used: {error.strerror}; {way_out}"
             ) from error
